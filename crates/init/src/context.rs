@@ -1,0 +1,72 @@
+//! What the stages share: the launch, the control socket, and what one stage leaves for the next.
+
+use core::mem::ManuallyDrop;
+
+use stockade_launch::{CONTROL_FD, LAUNCH_FD, Launch, MAX_DONATIONS, ToInit};
+use stockade_nolibc::{Errno, Fd, close_all_from, map_file, receive};
+
+/// Why a stage failed, and on what.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) errno: Errno,
+    pub(crate) subject: &'static [u8],
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self { errno, subject: b"" }
+    }
+}
+
+/// Names the thing an error is about.
+pub(crate) trait About<T> {
+    fn about(self, subject: &'static [u8]) -> Result<T, Failure>;
+}
+
+impl<T> About<T> for Result<T, Errno> {
+    fn about(self, subject: &'static [u8]) -> Result<T, Failure> {
+        self.map_err(|errno| Failure { errno, subject })
+    }
+}
+
+pub(crate) struct Context {
+    pub(crate) launch: Launch<'static>,
+    pub(crate) control: ManuallyDrop<Fd>,
+    /// Trees that host root donates, in the order of the binds that take them.
+    pub(crate) donations: [Option<Fd>; MAX_DONATIONS],
+    /// The new root, from the `root` stage to the `pivot` stage.
+    pub(crate) root: Option<Fd>,
+    /// The command, from the `exec` stage on.
+    pub(crate) command: i32,
+}
+
+impl Context {
+    pub(crate) fn receive() -> Result<Self, Failure> {
+        let bytes = map_file(&Fd::inherited(LAUNCH_FD)).about(b"launch")?;
+        // Whatever else the executor left open ends here; the mapping outlives its descriptor.
+        close_all_from(LAUNCH_FD.cast_unsigned())?;
+        let launch = Launch::read(bytes)
+            .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"launch of another version" })?;
+        Ok(Self {
+            launch,
+            control: Fd::inherited(CONTROL_FD),
+            donations: [const { None }; MAX_DONATIONS],
+            root: None,
+            command: 0,
+        })
+    }
+
+    /// Waits for one message; the executor going away is an error like any other.
+    pub(crate) fn expect(&mut self, wanted: ToInit) -> Result<(), Failure> {
+        let mut packet = [0; 64];
+        let received = receive(&self.control, &mut packet, &mut self.donations)?;
+        if received.length == 0 {
+            return Err(Errno::PIPE.into());
+        }
+        if ToInit::decode(&packet[..received.length]) == Some(wanted) {
+            Ok(())
+        } else {
+            Err(Errno::BADMSG.into())
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! PID 1 of every sandbox. The executor starts it inside fresh namespaces with a control socket and
+//! the launch in a sealed memfd; it applies the stages in order, starts the command, reaps, and ends.
+//! It decides nothing: every value comes from the launch. Read on in `stages/mod.rs`.
+
+#![no_std]
+#![no_main]
+
+mod context;
+mod reap;
+mod stages;
+
+use stockade_launch::{CONTROL_FD, FromInit, MAX_MESSAGE, Stage};
+use stockade_nolibc::{Arguments, Fd, send, write};
+
+use context::{Context, Failure};
+
+mod entry {
+    stockade_nolibc::runtime!(crate::init);
+}
+
+/// Exit codes that only a person who starts this by hand, or a test, ever sees.
+const BY_HAND: i32 = 64;
+const FAILED: i32 = 70;
+
+fn init(arguments: Arguments) -> i32 {
+    if arguments.get(1).is_some() {
+        return by_hand();
+    }
+    let mut context = match Context::receive() {
+        Ok(context) => context,
+        Err(failure) => return report(Stage::Receive, &failure),
+    };
+    for (stage, apply) in stages::STAGES {
+        if let Err(failure) = apply(&mut context) {
+            return report(stage, &failure);
+        }
+    }
+    match reap::until_the_command_ends(&context) {
+        Ok(()) => 0,
+        Err(failure) => report(Stage::Reap, &failure),
+    }
+}
+
+fn report(stage: Stage, failure: &Failure) -> i32 {
+    let mut buffer = [0; MAX_MESSAGE];
+    let message = FromInit::Failed { stage, errno: failure.errno.0, subject: failure.subject };
+    let length = message.encode(&mut buffer);
+    match send(&Fd::inherited(CONTROL_FD), &buffer[..length]) {
+        Ok(()) => FAILED,
+        Err(_) => by_hand(),
+    }
+}
+
+fn by_hand() -> i32 {
+    let sentence = b"stockade-init is started by stockade, inside a sandbox; use `stockade run -- COMMAND`\n";
+    match write(&Fd::inherited(2), sentence) {
+        Ok(_) | Err(_) => BY_HAND,
+    }
+}

@@ -1,0 +1,48 @@
+//! The stages, in the order in which they are applied. The order is the security argument:
+//! each row needs what the rows above it made and nothing that the rows below it take away.
+
+mod exec;
+mod identity;
+mod landlock;
+mod pivot;
+mod place;
+mod privileges;
+mod root;
+mod seccomp;
+mod session;
+mod settings;
+mod verify;
+
+use stockade_launch::Stage;
+
+use crate::context::{Context, Failure};
+
+type Apply = fn(&mut Context) -> Result<(), Failure>;
+
+pub(crate) const STAGES: [(Stage, Apply); 14] = [
+    // Before anything that can wait: if the executor dies, so do we; nobody may look into us.
+    (Stage::Session, session::apply),
+    // The maps exist once the executor says so; ids decide what may be opened below.
+    (Stage::Identity, identity::apply),
+    // While keyctl is still allowed.
+    (Stage::Keyring, settings::keyring),
+    (Stage::Hostname, settings::hostname),
+    // Needs the host's paths and capabilities over the mount namespace.
+    (Stage::Root, root::apply),
+    // After this line no host path can be named.
+    (Stage::Pivot, pivot::apply),
+    // Needs capabilities over the network namespace.
+    (Stage::Network, settings::network),
+    (Stage::Rlimits, settings::rlimits),
+    // Everything above needed privilege, nothing below does.
+    (Stage::Privileges, privileges::apply),
+    // Needs no_new_privs, and the paths of the new root.
+    (Stage::Landlock, landlock::apply),
+    // Last wall: it refuses what the stages above did.
+    (Stage::Seccomp, seccomp::apply),
+    // Ask the kernel, don't trust the stages.
+    (Stage::Verify, verify::apply),
+    // The executor has placed us in our cgroup: before the command's first instruction.
+    (Stage::Gate, session::gate),
+    (Stage::Exec, exec::apply),
+];

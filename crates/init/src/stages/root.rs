@@ -1,0 +1,163 @@
+//! Builds the new root: one row of the launch, one mount. Child, inside the user and mount
+//! namespaces, with capabilities over them; host paths can still be named.
+
+use core::ffi::CStr;
+
+use stockade_launch::{MountStep, wall};
+use stockade_nolibc::{
+    Attr, CWD, Errno, Fd, bind_tree, fs_context, make_private, mkdirat, move_onto, open_below, open_create,
+    open_path, set_attr, set_attr_recursive, stat, write,
+};
+
+use super::place;
+use crate::context::{About, Context, Failure};
+
+/// Where the scratch file system stands while the root is being built; gone after the pivot.
+pub(crate) const SCRATCH: &CStr = c"/.scratch";
+
+const SAFE: Attr = Attr::NOSUID.and(Attr::NODEV);
+const MASK_FILE: &CStr = c"mask";
+const MASK_DIR: &CStr = c"mask.d";
+/// The root itself holds only directories, links and a few small files.
+const ROOT_OPTIONS: [(&CStr, &CStr); 2] = [(c"mode", c"0755"), (c"size", c"16m")];
+
+pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
+    if !context.launch.has(wall::MOUNT) {
+        return Ok(());
+    }
+    make_private()?;
+    let root = fs_context(c"tmpfs", &ROOT_OPTIONS, SAFE).about(b"tmpfs")?;
+    // On top of the old root: no directory of the host is needed to stand on.
+    move_onto(&root, &open_path(&CWD, c"/")?).about(b"/")?;
+    let scratch = scratch(&root, context.launch.scratch_bytes).about(b"scratch")?;
+    let mut builder = Builder { root: &root, scratch: &scratch, scratches: 0, donated: 0 };
+    for (target, step) in context.launch.mounts {
+        builder.step(target, step, &mut context.donations).about(target.to_bytes())?;
+    }
+    context.root = Some(root);
+    Ok(())
+}
+
+/// One tmpfs behind every private directory, so that one size bounds them all; the masks live in it too.
+fn scratch(root: &Fd, size: u64) -> Result<Fd, Errno> {
+    let mut digits = [0; 24];
+    let scratch = fs_context(c"tmpfs", &[(c"mode", c"0700"), (c"size", decimal(size, &mut digits)?)], SAFE)?;
+    let place = place::directory(root, SCRATCH, 0o700)?;
+    move_onto(&scratch, &place)?;
+    drop(open_create(&scratch, MASK_FILE, 0)?);
+    mkdirat(&scratch, MASK_DIR, 0)?;
+    Ok(scratch)
+}
+
+struct Builder<'a> {
+    root: &'a Fd,
+    scratch: &'a Fd,
+    scratches: u32,
+    donated: usize,
+}
+
+impl Builder<'_> {
+    fn step(
+        &mut self,
+        target: &CStr,
+        step: MountStep<'static>,
+        donations: &mut [Option<Fd>],
+    ) -> Result<(), Errno> {
+        match step {
+            MountStep::Dir { mode } => place::directory(self.root, target, mode).map(drop),
+            MountStep::File { mode, contents } => {
+                let file = place::new_file(self.root, target, mode)?;
+                if write(&file, contents)? == contents.len() { Ok(()) } else { Err(Errno::AGAIN) }
+            }
+            MountStep::Symlink { to } => place::symlink(self.root, target, to),
+            MountStep::Scratch { mode } => self.private(target, mode),
+            MountStep::BindPath { source, dev, ino, is_dir, writable } => {
+                let found = open_path(&CWD, source)?;
+                let stat = stat(&found)?;
+                // Someone put another object there since the plan was made.
+                if (stat.dev, stat.ino) != (dev, ino) {
+                    return Err(Errno::STALE);
+                }
+                self.bind(target, &bind_tree(&found)?, is_dir, writable)
+            }
+            MountStep::BindDonated { is_dir, writable } => {
+                let tree = donations.get_mut(self.donated).and_then(Option::take).ok_or(Errno::BADMSG)?;
+                self.donated += 1;
+                self.bind(target, &tree, is_dir, writable)
+            }
+            MountStep::Proc => {
+                let proc = fs_context(c"proc", &[], SAFE.and(Attr::NOEXEC))?;
+                move_onto(&proc, &place::directory(self.root, target, 0o555)?)
+            }
+            MountStep::DevPts => {
+                let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
+                let pts = fs_context(c"devpts", &options, Attr::NOSUID.and(Attr::NOEXEC))?;
+                move_onto(&pts, &place::directory(self.root, target, 0o755)?)
+            }
+            MountStep::Device => {
+                let tree = bind_tree(&open_path(&CWD, target)?)?;
+                set_attr(&tree, Attr::NOSUID.and(Attr::NOEXEC))?;
+                move_onto(&tree, &place::file(self.root, target)?)
+            }
+            MountStep::Mask { is_dir, optional } => self.over(target, optional, |builder, _| {
+                let tree =
+                    bind_tree(&open_below(builder.scratch, if is_dir { MASK_DIR } else { MASK_FILE })?)?;
+                set_attr(&tree, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
+                Ok(tree)
+            }),
+            MountStep::Protect { optional } => self.over(target, optional, |_, place| {
+                let tree = bind_tree(place)?;
+                set_attr_recursive(&tree, SAFE.and(Attr::RDONLY))?;
+                Ok(tree)
+            }),
+            MountStep::Pin => self.over(target, false, |_, place| bind_tree(place)),
+        }
+    }
+
+    fn private(&mut self, target: &CStr, mode: u32) -> Result<(), Errno> {
+        let mut digits = [0; 24];
+        let name = decimal(u64::from(self.scratches), &mut digits)?;
+        self.scratches += 1;
+        mkdirat(self.scratch, name, mode)?;
+        let tree = bind_tree(&open_below(self.scratch, name)?)?;
+        move_onto(&tree, &place::directory(self.root, target, 0o755)?)
+    }
+
+    fn bind(&self, target: &CStr, tree: &Fd, is_dir: bool, writable: bool) -> Result<(), Errno> {
+        let attr = if writable { SAFE } else { SAFE.and(Attr::RDONLY) };
+        set_attr_recursive(tree, attr)?;
+        let place = if is_dir {
+            place::directory(self.root, target, 0o755)?
+        } else {
+            place::file(self.root, target)?
+        };
+        move_onto(tree, &place)
+    }
+
+    /// Something new on top of what is at `target` already.
+    fn over(
+        &self,
+        target: &CStr,
+        optional: bool,
+        tree: impl FnOnce(&Self, &Fd) -> Result<Fd, Errno>,
+    ) -> Result<(), Errno> {
+        match place::existing(self.root, target) {
+            Ok(place) => move_onto(&tree(self, &place)?, &place),
+            Err(Errno::NOENT) if optional => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+fn decimal(mut value: u64, digits: &mut [u8; 24]) -> Result<&CStr, Errno> {
+    // The last byte stays NUL.
+    let mut at = digits.len() - 1;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(value % 10).unwrap_or(0);
+        value /= 10;
+        if value == 0 {
+            return CStr::from_bytes_with_nul(&digits[at..]).map_err(|_| Errno::INVAL);
+        }
+    }
+}

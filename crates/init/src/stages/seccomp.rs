@@ -1,0 +1,12 @@
+//! Installs the system call filter.
+
+use stockade_nolibc::install_filter;
+
+use crate::context::{Context, Failure};
+
+pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
+    if !context.launch.filter.is_empty() {
+        install_filter(context.launch.filter)?;
+    }
+    Ok(())
+}

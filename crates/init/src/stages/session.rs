@@ -1,0 +1,34 @@
+//! Leaves the caller's session, ties our life to the executor's, and waits at the gate.
+
+use stockade_launch::{ToInit, wall};
+use stockade_nolibc::{
+    Errno, block_all, getppid, set_death_signal, set_dumpable, set_subreaper, setsid, umask,
+};
+
+use crate::context::{Context, Failure};
+
+pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
+    // A shared process group would let `kill(0)` cross the PID namespace.
+    setsid()?;
+    set_death_signal()?;
+    // In a PID namespace of our own the parent always reads as 0; elsewhere 1 means that it died
+    // before the line above. With a namespace the control socket's end tells the same.
+    if !context.launch.has(wall::PID) {
+        if getppid() == 1 {
+            return Err(Errno::PIPE.into());
+        }
+        set_subreaper()?;
+    }
+    // Signals are read from a descriptor; as PID 1 we get none from inside that we don't handle.
+    block_all()?;
+    // Modes in the launch are exact.
+    umask(0);
+    Ok(())
+}
+
+pub(crate) fn gate(context: &mut Context) -> Result<(), Failure> {
+    // Same-uid processes inside must not read or trace PID 1. Not earlier: an undumpable process
+    // has a `/proc` directory owned by root, and the executor needs ours for the id maps.
+    set_dumpable(false)?;
+    context.expect(ToInit::Go)
+}

@@ -1,0 +1,35 @@
+//! Four small settings: keyring, host name, loopback, resource limits.
+
+use stockade_launch::wall;
+use stockade_nolibc::{join_new_keyring, loopback_up, set_hostname, set_rlimit};
+
+use crate::context::{About, Context, Failure};
+
+/// Session keyrings are inherited, and with them the caller's keys.
+pub(crate) fn keyring(context: &mut Context) -> Result<(), Failure> {
+    if context.launch.has(wall::PRIVILEGES) {
+        join_new_keyring()?;
+    }
+    Ok(())
+}
+
+pub(crate) fn hostname(context: &mut Context) -> Result<(), Failure> {
+    if context.launch.has(wall::UTS) {
+        set_hostname(context.launch.hostname).about(context.launch.hostname)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn network(context: &mut Context) -> Result<(), Failure> {
+    if context.launch.has(wall::NET) {
+        loopback_up().about(b"lo")?;
+    }
+    Ok(())
+}
+
+pub(crate) fn rlimits(context: &mut Context) -> Result<(), Failure> {
+    for (resource, value) in context.launch.rlimits {
+        set_rlimit(resource, value)?;
+    }
+    Ok(())
+}

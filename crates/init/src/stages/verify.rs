@@ -1,0 +1,171 @@
+//! Asks the kernel whether the walls stand: capabilities, no_new_privs, the filter, the mounts, the
+//! descriptors. What the stages believe they did counts for nothing here.
+
+use core::ffi::CStr;
+
+use stockade_launch::{CONTROL_FD, Launch, MountStep, wall};
+use stockade_nolibc::{
+    CWD, Errno, Fd, capabilities_are_empty, highest_foreign_fd, no_new_privs_is_set, openat, read,
+    seccomp_mode,
+};
+
+use crate::context::{About, Context, Failure};
+
+const SECCOMP_MODE_FILTER: usize = 2;
+/// A line of mountinfo: two paths of 4096 bytes, each byte perhaps escaped to four, is beyond any real host.
+const MOUNTINFO_BUFFER: usize = 16 * 1024;
+
+const fn unproven(subject: &'static [u8]) -> Failure {
+    Failure { errno: Errno::PERM, subject }
+}
+
+pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
+    let launch = &context.launch;
+    if launch.has(wall::PRIVILEGES) && !no_new_privs_is_set()? {
+        return Err(unproven(b"no_new_privs is not set"));
+    }
+    if launch.has(wall::USER) && !capabilities_are_empty()? {
+        return Err(unproven(b"a capability is left"));
+    }
+    if !launch.filter.is_empty() && seccomp_mode()? != SECCOMP_MODE_FILTER {
+        return Err(unproven(b"seccomp is not in filter mode"));
+    }
+    if launch.has(wall::MOUNT) {
+        mounts(launch)?;
+        let directory = openat(&CWD, c"/proc/self/fd").about(b"/proc/self/fd")?;
+        if highest_foreign_fd(&directory, CONTROL_FD)?.is_some() {
+            return Err(unproven(b"a descriptor is left open"));
+        }
+    }
+    Ok(())
+}
+
+/// Every mount is one that was asked for, every one that was asked for is there, and what was asked
+/// to be read-only is.
+fn mounts(launch: &Launch<'static>) -> Result<(), Failure> {
+    let file = openat(&CWD, c"/proc/self/mountinfo").about(b"/proc/self/mountinfo")?;
+    let mut lines = Lines { file, buffer: [0; MOUNTINFO_BUFFER], start: 0, end: 0 };
+    let mut root_is_read_only = false;
+    let mut found = 0;
+    while let Some(line) = lines.next()? {
+        let mut fields = line.split(|byte| *byte == b' ').skip(4);
+        let (Some(path), Some(options)) = (fields.next(), fields.next()) else {
+            return Err(unproven(b"mountinfo can't be read"));
+        };
+        let read_only = options.split(|byte| *byte == b',').any(|option| option == b"ro");
+        if path == b"/" {
+            root_is_read_only = read_only;
+            continue;
+        }
+        match covering(launch, path) {
+            None => return Err(unproven(b"a mount that is not in the plan")),
+            Some((target, must_be_read_only)) => {
+                if must_be_read_only && !read_only {
+                    return Err(unproven(target));
+                }
+                found += 1;
+            }
+        }
+    }
+    if !root_is_read_only {
+        return Err(unproven(b"the root is writable"));
+    }
+    let wanted = launch.mounts.filter(|(_, step)| is_required_mount(step)).count();
+    if found < wanted { Err(unproven(b"a mount of the plan is missing")) } else { Ok(()) }
+}
+
+const fn is_required_mount(step: &MountStep<'_>) -> bool {
+    match step {
+        MountStep::Dir { .. } | MountStep::File { .. } | MountStep::Symlink { .. } => false,
+        MountStep::Mask { optional, .. } | MountStep::Protect { optional } => !*optional,
+        MountStep::Scratch { .. }
+        | MountStep::BindPath { .. }
+        | MountStep::BindDonated { .. }
+        | MountStep::Proc
+        | MountStep::DevPts
+        | MountStep::Device
+        | MountStep::Pin => true,
+    }
+}
+
+const fn must_be_read_only(step: &MountStep<'_>) -> bool {
+    match step {
+        MountStep::BindPath { writable, .. } | MountStep::BindDonated { writable, .. } => !*writable,
+        MountStep::Mask { .. } | MountStep::Protect { .. } => true,
+        MountStep::Dir { .. }
+        | MountStep::File { .. }
+        | MountStep::Symlink { .. }
+        | MountStep::Scratch { .. }
+        | MountStep::Proc
+        | MountStep::DevPts
+        | MountStep::Device
+        | MountStep::Pin => false,
+    }
+}
+
+/// The row of the plan whose mount `path` (as mountinfo writes it) is, or whose host tree brought it
+/// along: the one with the longest target. The planner never gives two rows one target.
+fn covering(launch: &Launch<'static>, path: &[u8]) -> Option<(&'static [u8], bool)> {
+    let mut best: Option<(&'static [u8], bool)> = None;
+    for (target, step) in launch.mounts {
+        let bytes = CStr::to_bytes(target);
+        let same = matches!(step, MountStep::Dir { .. } | MountStep::File { .. } | MountStep::Symlink { .. });
+        if same || !is_at_or_below(path, bytes) {
+            continue;
+        }
+        if best.is_none_or(|(seen, _)| bytes.len() > seen.len()) {
+            best = Some((bytes, must_be_read_only(&step)));
+        }
+    }
+    best
+}
+
+/// Compares an escaped mountinfo path with a plain one.
+fn is_at_or_below(escaped: &[u8], target: &[u8]) -> bool {
+    let mut rest = escaped;
+    for wanted in target {
+        let (byte, after) = match rest {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                ((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), after)
+            }
+            [byte, after @ ..] => (*byte, after),
+            [] => return false,
+        };
+        if byte != *wanted {
+            return false;
+        }
+        rest = after;
+    }
+    matches!(rest, [] | [b'/', ..])
+}
+
+struct Lines {
+    file: Fd,
+    buffer: [u8; MOUNTINFO_BUFFER],
+    start: usize,
+    end: usize,
+}
+
+impl Lines {
+    fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
+        loop {
+            let held = &self.buffer[self.start..self.end];
+            if let Some(length) = held.iter().position(|byte| *byte == b'\n') {
+                let from = self.start;
+                self.start += length + 1;
+                return Ok(Some(&self.buffer[from..from + length]));
+            }
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            if self.end == self.buffer.len() {
+                return Err(unproven(b"mountinfo has a line too long to check"));
+            }
+            let count = read(&self.file, &mut self.buffer[self.end..])?;
+            if count == 0 {
+                return if self.end == 0 { Ok(None) } else { Err(unproven(b"mountinfo is cut short")) };
+            }
+            self.end += count;
+        }
+    }
+}

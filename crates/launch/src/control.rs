@@ -1,0 +1,99 @@
+//! Messages on the control socket (SOCK_SEQPACKET: one message, one packet).
+
+use crate::Stage;
+
+/// A failure carries at most this much of the path it concerns.
+pub const MAX_MESSAGE: usize = 16 + 240;
+const HEAD: usize = 16;
+
+const FAILED: u32 = 1;
+const STARTED: u32 = 3;
+const ENDED: u32 = 4;
+const MAPPED: u32 = 16;
+const GO: u32 = 17;
+const SIGNAL: u32 = 18;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FromInit<'a> {
+    /// A stage failed; nothing of the command ran. `subject` is the path or name it was about.
+    Failed { stage: Stage, errno: i32, subject: &'a [u8] },
+    /// `execve` of the command succeeded.
+    Started,
+    /// The command ended with this wait status; `leaked` other processes were alive.
+    Ended { status: i32, leaked: u32 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToInit {
+    /// The id maps are written; donated trees are attached to this packet.
+    Mapped,
+    /// The cgroup is in place: go through the gate.
+    Go,
+    /// Send this signal to the whole tree.
+    Signal(i32),
+}
+
+fn head(tag: u32, a: u32, b: i32, length: u32) -> [u8; HEAD] {
+    let mut bytes = [0; HEAD];
+    bytes[0..4].copy_from_slice(&tag.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&a.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&b.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&length.to_ne_bytes());
+    bytes
+}
+
+fn word(packet: &[u8], at: usize) -> Option<[u8; 4]> {
+    packet.get(at..at + 4)?.try_into().ok()
+}
+
+impl<'a> FromInit<'a> {
+    /// Writes the packet into `buffer` and says how long it is.
+    pub fn encode(&self, buffer: &mut [u8; MAX_MESSAGE]) -> usize {
+        let (bytes, subject): ([u8; HEAD], &[u8]) = match self {
+            Self::Failed { stage, errno, subject } => {
+                let cut = &subject[..subject.len().min(MAX_MESSAGE - HEAD)];
+                let length = u32::try_from(cut.len()).unwrap_or(0);
+                (head(FAILED, u32::from(*stage as u8), *errno, length), cut)
+            }
+            Self::Started => (head(STARTED, 0, 0, 0), &[]),
+            Self::Ended { status, leaked } => (head(ENDED, *leaked, *status, 0), &[]),
+        };
+        buffer[..HEAD].copy_from_slice(&bytes);
+        buffer[HEAD..HEAD + subject.len()].copy_from_slice(subject);
+        HEAD + subject.len()
+    }
+
+    pub fn decode(packet: &'a [u8]) -> Option<Self> {
+        let tag = u32::from_ne_bytes(word(packet, 0)?);
+        let a = u32::from_ne_bytes(word(packet, 4)?);
+        let b = i32::from_ne_bytes(word(packet, 8)?);
+        match tag {
+            FAILED => {
+                let stage = Stage::from_number(u8::try_from(a).ok()?)?;
+                Some(Self::Failed { stage, errno: b, subject: packet.get(HEAD..)? })
+            }
+            STARTED => Some(Self::Started),
+            ENDED => Some(Self::Ended { status: b, leaked: a }),
+            _ => None,
+        }
+    }
+}
+
+impl ToInit {
+    pub fn encode(self) -> [u8; HEAD] {
+        match self {
+            Self::Mapped => head(MAPPED, 0, 0, 0),
+            Self::Go => head(GO, 0, 0, 0),
+            Self::Signal(signal) => head(SIGNAL, 0, signal, 0),
+        }
+    }
+
+    pub fn decode(packet: &[u8]) -> Option<Self> {
+        match u32::from_ne_bytes(word(packet, 0)?) {
+            MAPPED => Some(Self::Mapped),
+            GO => Some(Self::Go),
+            SIGNAL => Some(Self::Signal(i32::from_ne_bytes(word(packet, 8)?))),
+            _ => None,
+        }
+    }
+}

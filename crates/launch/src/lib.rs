@@ -1,0 +1,87 @@
+//! The words between the executor and `stockade-init`: the launch (a plan turned into kernel terms,
+//! handed over in a sealed memfd) and the messages of their control socket. `no_std`, no
+//! allocation, no dependency: the reader runs as PID 1 of every sandbox. Next: `init/src/main.rs`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+use core::ffi::CStr;
+
+mod control;
+mod read;
+mod stage;
+mod write;
+
+pub use control::{FromInit, MAX_MESSAGE, ToInit};
+pub use read::{Items, Launch, Malformed, Reader};
+pub use stage::Stage;
+pub use write::{Sink, Writer};
+
+/// Fds that the init is born with, beside stdin, stdout and stderr.
+pub const CONTROL_FD: i32 = 3;
+pub const LAUNCH_FD: i32 = 4;
+
+/// The kernel takes at most 253 fds in one SCM_RIGHTS message; a plan with more binds is refused.
+pub const MAX_DONATIONS: usize = 240;
+
+/// "STKD" and the version of this format: init and executor are installed together, and say so if not.
+pub const MAGIC: u32 = 0x444b_5453;
+pub const VERSION: u32 = 1;
+
+/// What the sandbox consists of; bits of `Launch::walls`.
+pub mod wall {
+    /// A user namespace: wait for the maps, then take on the identity.
+    pub const USER: u32 = 1 << 0;
+    /// A mount namespace: build the root and pivot into it.
+    pub const MOUNT: u32 = 1 << 1;
+    /// A PID namespace: we are PID 1 and `kill(-1)` is ours alone.
+    pub const PID: u32 = 1 << 2;
+    /// A network namespace: bring its loopback up.
+    pub const NET: u32 = 1 << 3;
+    /// A UTS namespace: set the host name.
+    pub const UTS: u32 = 1 << 4;
+    /// Drop every capability and set no_new_privs. Only mode `host` goes without.
+    pub const PRIVILEGES: u32 = 1 << 5;
+}
+
+/// One step of building the root. The operand of each is in `MountStep`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MountStep<'a> {
+    Dir {
+        mode: u32,
+    },
+    File {
+        mode: u32,
+        contents: &'a [u8],
+    },
+    Symlink {
+        to: &'a CStr,
+    },
+    Scratch {
+        mode: u32,
+    },
+    /// A host path, opened by init itself and compared with `dev`/`ino`.
+    BindPath {
+        source: &'a CStr,
+        dev: u64,
+        ino: u64,
+        is_dir: bool,
+        writable: bool,
+    },
+    /// A detached tree that the executor donates (host root only).
+    BindDonated {
+        is_dir: bool,
+        writable: bool,
+    },
+    Proc,
+    DevPts,
+    Device,
+    Mask {
+        is_dir: bool,
+        optional: bool,
+    },
+    Protect {
+        optional: bool,
+    },
+    Pin,
+}

@@ -1,0 +1,169 @@
+//! Init's half of the format: borrowed slices of the mapped memfd, nothing copied.
+
+use core::ffi::CStr;
+
+use crate::{MAGIC, MountStep, VERSION};
+
+/// The launch is not what this init understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_ne_bytes(self.take(4)?.try_into().map_err(|_| Malformed)?))
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_ne_bytes(self.take(8)?.try_into().map_err(|_| Malformed)?))
+    }
+
+    /// The bytes without their NUL.
+    pub fn text(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()? as usize;
+        let bytes = self.take(length)?;
+        if self.take(1)? == [0] { Ok(bytes) } else { Err(Malformed) }
+    }
+
+    pub fn c_str(&mut self) -> Result<&'a CStr, Malformed> {
+        let length = self.u32()? as usize;
+        CStr::from_bytes_with_nul(self.take(length + 1)?).map_err(|_| Malformed)
+    }
+
+    fn skip<T>(&mut self, read: fn(&mut Self) -> Result<T, Malformed>) -> Result<Items<'a, T>, Malformed> {
+        let count = self.u32()?;
+        let items = Items { reader: *self, left: count, read };
+        for _ in 0..count {
+            read(self)?;
+        }
+        Ok(items)
+    }
+
+    fn mount(&mut self) -> Result<(&'a CStr, MountStep<'a>), Malformed> {
+        let tag = self.u32()?;
+        let target = self.c_str()?;
+        let [a, b, c, d] = [self.u64()?, self.u64()?, self.u64()?, self.u64()?];
+        let length = self.u32()? as usize;
+        let operand = self.take(length + 1)?;
+        let contents = operand.strip_suffix(&[0]).ok_or(Malformed)?;
+        let path = || CStr::from_bytes_with_nul(operand).map_err(|_| Malformed);
+        let mode = u32::try_from(a).unwrap_or(0);
+        let step = match tag {
+            1 => MountStep::Dir { mode },
+            2 => MountStep::File { mode, contents },
+            3 => MountStep::Symlink { to: path()? },
+            4 => MountStep::Scratch { mode },
+            5 => MountStep::BindPath { source: path()?, dev: a, ino: b, is_dir: c == 1, writable: d == 1 },
+            6 => MountStep::BindDonated { is_dir: c == 1, writable: d == 1 },
+            7 => MountStep::Proc,
+            8 => MountStep::DevPts,
+            9 => MountStep::Device,
+            10 => MountStep::Mask { is_dir: c == 1, optional: d == 1 },
+            11 => MountStep::Protect { optional: d == 1 },
+            12 => MountStep::Pin,
+            _ => return Err(Malformed),
+        };
+        Ok((target, step))
+    }
+
+    fn rule(&mut self) -> Result<(&'a CStr, u64), Malformed> {
+        Ok((self.c_str()?, self.u64()?))
+    }
+
+    fn rlimit(&mut self) -> Result<(u32, u64), Malformed> {
+        Ok((self.u32()?, self.u64()?))
+    }
+}
+
+/// A list inside the launch. It was walked once when the launch was read, so that iterating can't fail.
+#[derive(Debug, Clone, Copy)]
+pub struct Items<'a, T> {
+    reader: Reader<'a>,
+    left: u32,
+    read: fn(&mut Reader<'a>) -> Result<T, Malformed>,
+}
+
+impl<T> Iterator for Items<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.left = self.left.checked_sub(1)?;
+        (self.read)(&mut self.reader).ok()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl<T> ExactSizeIterator for Items<'_, T> {}
+
+/// Everything init needs, in the kernel's terms.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    pub walls: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Whether the executor may give us a group list to clear (host root), or the kernel forbids setgroups.
+    pub clear_groups: bool,
+    pub scratch_bytes: u64,
+    pub hostname: &'a [u8],
+    pub cwd: &'a CStr,
+    pub mounts: Items<'a, (&'a CStr, MountStep<'a>)>,
+    /// Landlock: `handled_fs` of zero means no Landlock layer.
+    pub handled_fs: u64,
+    pub scoped: u64,
+    pub rules: Items<'a, (&'a CStr, u64)>,
+    pub rlimits: Items<'a, (u32, u64)>,
+    /// A `struct sock_filter` array; empty means no seccomp layer.
+    pub filter: &'a [u8],
+    /// Files to try for the command, in order.
+    pub candidates: Items<'a, &'a CStr>,
+    pub argv: Items<'a, &'a CStr>,
+    pub env: Items<'a, &'a CStr>,
+}
+
+impl<'a> Launch<'a> {
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        if reader.u32()? != MAGIC || reader.u32()? != VERSION {
+            return Err(Malformed);
+        }
+        Ok(Self {
+            walls: reader.u32()?,
+            uid: reader.u32()?,
+            gid: reader.u32()?,
+            clear_groups: reader.u32()? == 1,
+            scratch_bytes: reader.u64()?,
+            hostname: reader.text()?,
+            cwd: reader.c_str()?,
+            mounts: reader.skip(Reader::mount)?,
+            handled_fs: reader.u64()?,
+            scoped: reader.u64()?,
+            rules: reader.skip(Reader::rule)?,
+            rlimits: reader.skip(Reader::rlimit)?,
+            filter: reader.text()?,
+            candidates: reader.skip(Reader::c_str)?,
+            argv: reader.skip(Reader::c_str)?,
+            env: reader.skip(Reader::c_str)?,
+        })
+    }
+
+    pub const fn has(&self, wall: u32) -> bool {
+        self.walls & wall != 0
+    }
+}

@@ -1,0 +1,46 @@
+//! The setup steps by name. Their order is the const array in `init/src/stages/mod.rs`; failures
+//! cross the control socket as one of these and an errno.
+
+macro_rules! stages {
+    ($($variant:ident $name:literal $meaning:literal)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Stage { $($variant,)* }
+
+        impl Stage {
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What the stage does, in words that fit behind "could not".
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+
+            pub fn from_number(number: u8) -> Option<Self> {
+                Self::ALL.iter().copied().find(|stage| *stage as u8 == number)
+            }
+        }
+    };
+}
+
+stages! {
+    Receive "receive" "read the launch"
+    Session "session" "leave the caller's session"
+    Identity "identity" "take on the sandbox's user"
+    Keyring "keyring" "join an empty keyring"
+    Hostname "hostname" "set the host name"
+    Root "root" "build the new root"
+    Pivot "pivot" "enter the new root"
+    Network "network" "bring up the loopback device"
+    Rlimits "rlimits" "set the resource limits"
+    Privileges "privileges" "drop the privileges"
+    Landlock "landlock" "apply the Landlock rules"
+    Seccomp "seccomp" "install the system call filter"
+    Verify "verify" "prove the walls"
+    Gate "gate" "wait for the executor"
+    Exec "exec" "start the command"
+    Reap "reap" "wait for the command"
+}

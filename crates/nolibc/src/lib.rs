@@ -1,0 +1,48 @@
+//! The kernel without a C library, for `stockade-init`: raw system calls behind safe functions, and
+//! the few symbols a program without libc must bring (`runtime!`). Every call is x86-64 Linux and
+//! single-threaded. It knows no product word. Starting a glibc program costs 0.4 ms in a virtual
+//! machine (each CPUID traps); this one starts in 0.1 ms and has nothing in it that is not used.
+
+#![no_std]
+#![expect(unsafe_code, reason = "one of the two crates that talk to the kernel; the other is stockade-sys")]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("stockade-init has system call numbers for x86-64 Linux only");
+
+mod call;
+mod errno;
+mod fd;
+mod file;
+mod identity;
+mod mount;
+mod process;
+mod runtime;
+mod security;
+mod signal;
+mod socket;
+
+pub use errno::Errno;
+pub use fd::{CWD, Fd};
+pub use file::{
+    Stat, chdir, fchdir, map_file, mkdirat, numeric_entries, open_below, open_create, open_path, openat,
+    pipe, read, rmdirat, stat, symlinkat, write,
+};
+pub use identity::{
+    capabilities_are_empty, clear_groups, drop_capabilities, join_new_keyring, set_dumpable, set_gid,
+    set_hostname, set_uid, umask,
+};
+pub use mount::{
+    Attr, bind_tree, fs_context, make_private, move_onto, pivot_here, set_attr, set_attr_recursive,
+    unmount_old, unmount_path,
+};
+pub use process::{
+    Forked, Pointers, close_all_from, close_on_exec_from, close_range, execve, exit, fork, getpid, getppid,
+    highest_foreign_fd, set_death_signal, set_rlimit, set_subreaper, setsid, wait_any,
+};
+pub use runtime::Arguments;
+pub use security::{
+    add_path_rule, create_ruleset, install_filter, no_new_privs, no_new_privs_is_set, restrict_self,
+    seccomp_mode,
+};
+pub use signal::{block_all, kill, kill_every, poll_two, reset_all, signal_fd, unblock_all};
+pub use socket::{Received, loopback_up, receive, send};

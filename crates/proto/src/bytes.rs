@@ -1,0 +1,150 @@
+//! A byte string as the kernel knows it: arguments, paths and variables need not be UTF-8.
+//! Printed as text where it is text, and as `{"hex": "..."}` where it is not, so that nothing is lost.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(Vec<u8>);
+
+impl Bytes {
+    pub fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn as_os_str(&self) -> &OsStr {
+        OsStr::from_bytes(&self.0)
+    }
+
+    pub fn as_path(&self) -> &Path {
+        Path::new(self.as_os_str())
+    }
+
+    pub fn to_path_buf(&self) -> PathBuf {
+        self.as_path().to_path_buf()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for Bytes {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl From<String> for Bytes {
+    fn from(text: String) -> Self {
+        Self(text.into_bytes())
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<&[u8]> for Bytes {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
+impl From<OsString> for Bytes {
+    fn from(text: OsString) -> Self {
+        Self(text.into_vec())
+    }
+}
+
+impl From<&OsStr> for Bytes {
+    fn from(text: &OsStr) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl From<PathBuf> for Bytes {
+    fn from(path: PathBuf) -> Self {
+        Self(path.into_os_string().into_vec())
+    }
+}
+
+impl From<&Path> for Bytes {
+    fn from(path: &Path) -> Self {
+        Self(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+/// Control characters and broken UTF-8 are escaped: these strings come from agents and go to terminals.
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hex {
+    hex: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TextOrHex {
+    Text(String),
+    Hex(Hex),
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => {
+                Hex { hex: self.0.iter().map(|byte| format!("{byte:02x}")).collect() }.serialize(serializer)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match TextOrHex::deserialize(deserializer)? {
+            TextOrHex::Text(text) => Ok(Self::from(text)),
+            TextOrHex::Hex(Hex { hex }) => {
+                if hex.len() % 2 != 0 || !hex.is_ascii() {
+                    return Err(D::Error::custom("hex needs pairs of digits"));
+                }
+                (0..hex.len())
+                    .step_by(2)
+                    .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).map_err(D::Error::custom))
+                    .collect::<Result<Vec<u8>, _>>()
+                    .map(Self)
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Every word that crosses a boundary: plans, outcomes, refusals, codes. Plain values with serde on
+//! them; nothing here opens, runs or decides anything. The planner (`stockade-policy`) makes a
+//! [`Plan`], the executor turns it into an [`ExecutionResult`].
+
+mod bytes;
+mod code;
+mod layer;
+mod outcome;
+mod plan;
+
+pub use bytes::Bytes;
+pub use code::{Code, CodeRow, Fault, Origin, Refusal, exit};
+pub use layer::{Enforcement, Layer, Layers, Requirement, State};
+pub use outcome::{Cancel, ExecutionResult, LimitKind, Outcome, StreamTotals, Usage};
+pub use plan::{
+    Access, ArgvCommand, Bind, Identity, LandlockPlan, LandlockRule, Limits, Mode, Mount, MountKind, Network,
+    Plan, Source, Stdin, Stdio,
+};
