@@ -56,15 +56,16 @@ impl Context {
         })
     }
 
-    /// Waits for one message; the executor going away is an error like any other.
-    pub(crate) fn expect(&mut self, wanted: ToInit) -> Result<(), Failure> {
+    /// Waits for one message and says how many descriptors came with it; the executor going away is an
+    /// error like any other.
+    pub(crate) fn expect(&mut self, wanted: ToInit) -> Result<usize, Failure> {
         let mut packet = [0; 64];
         let received = receive(&self.control, &mut packet, &mut self.donations)?;
         if received.length == 0 {
             return Err(Errno::PIPE.into());
         }
         if ToInit::decode(&packet[..received.length]) == Some(wanted) {
-            Ok(())
+            Ok(received.donations)
         } else {
             Err(Errno::BADMSG.into())
         }

@@ -26,7 +26,7 @@ pub const MAX_DONATIONS: usize = 240;
 
 /// "STKD" and the version of this format: init and executor are installed together, and say so if not.
 pub const MAGIC: u32 = 0x444b_5453;
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What the sandbox consists of; bits of `Launch::walls`.
 pub mod wall {
@@ -42,6 +42,8 @@ pub mod wall {
     pub const UTS: u32 = 1 << 4;
     /// Drop every capability and set no_new_privs. Only mode `host` goes without.
     pub const PRIVILEGES: u32 = 1 << 5;
+    /// A cgroup namespace, made once we are in our cgroup so that it is the namespace's root.
+    pub const CGROUP: u32 = 1 << 6;
 }
 
 /// One step of building the root. The operand of each is in `MountStep`.

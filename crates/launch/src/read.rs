@@ -118,8 +118,8 @@ pub struct Launch<'a> {
     pub walls: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Whether the executor may give us a group list to clear (host root), or the kernel forbids setgroups.
-    pub clear_groups: bool,
+    /// The executor is host root, and so are we until we take on the identity.
+    pub is_root: bool,
     pub scratch_bytes: u64,
     pub hostname: &'a [u8],
     pub cwd: &'a CStr,
@@ -147,7 +147,7 @@ impl<'a> Launch<'a> {
             walls: reader.u32()?,
             uid: reader.u32()?,
             gid: reader.u32()?,
-            clear_groups: reader.u32()? == 1,
+            is_root: reader.u32()? == 1,
             scratch_bytes: reader.u64()?,
             hostname: reader.text()?,
             cwd: reader.c_str()?,

@@ -35,12 +35,11 @@ stages! {
     Root "root" "build the new root"
     Pivot "pivot" "enter the new root"
     Network "network" "bring up the loopback device"
-    Rlimits "rlimits" "set the resource limits"
+    Gate "gate" "wait for the executor"
     Privileges "privileges" "drop the privileges"
     Landlock "landlock" "apply the Landlock rules"
     Seccomp "seccomp" "install the system call filter"
     Verify "verify" "prove the walls"
-    Gate "gate" "wait for the executor"
     Exec "exec" "start the command"
     Reap "reap" "wait for the command"
 }

@@ -79,6 +79,7 @@ pub(crate) mod nr {
     pub(crate) const KEYCTL: usize = 250;
     pub(crate) const OPENAT: usize = 257;
     pub(crate) const MKDIRAT: usize = 258;
+    pub(crate) const UNSHARE: usize = 272;
     pub(crate) const UNLINKAT: usize = 263;
     pub(crate) const SYMLINKAT: usize = 266;
     pub(crate) const PPOLL: usize = 271;

@@ -77,9 +77,8 @@ struct CapabilityHead {
 
 type CapabilitySets = [u32; 6];
 
-/// Ambient, bounding, inheritable, permitted and effective sets: all empty, and the way back locked.
-pub fn drop_capabilities() -> Result<(), Errno> {
-    prctl([PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0])?;
+/// No `execve` gives a capability that is not in this set.
+pub fn drop_bounding_set() -> Result<(), Errno> {
     for capability in CAPABILITY_NUMBERS {
         match prctl([PR_CAPBSET_DROP, capability, 0, 0, 0]) {
             Ok(_) => {}
@@ -87,6 +86,13 @@ pub fn drop_capabilities() -> Result<(), Errno> {
             Err(errno) => return Err(errno),
         }
     }
+    Ok(())
+}
+
+/// Ambient, bounding, inheritable, permitted and effective sets: all empty, and the way back locked.
+pub fn drop_capabilities() -> Result<(), Errno> {
+    prctl([PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0])?;
+    drop_bounding_set()?;
     prctl([PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0])?;
     let head = CapabilityHead { version: CAPABILITY_VERSION_3, pid: 0 };
     let none: CapabilitySets = [0; 6];
@@ -96,23 +102,29 @@ pub fn drop_capabilities() -> Result<(), Errno> {
     set.map(drop)
 }
 
-/// Asks the kernel about every set of this process.
-pub fn capabilities_are_empty() -> Result<bool, Errno> {
+/// Asks the kernel whether this process has any capability: effective, permitted or inheritable.
+pub fn has_capabilities() -> Result<bool, Errno> {
     let head = CapabilityHead { version: CAPABILITY_VERSION_3, pid: 0 };
     let mut sets: CapabilitySets = [u32::MAX; 6];
     let arguments = [&raw const head as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: version 3 fills two sets of three words, the size of `sets`.
     unsafe { call(nr::CAPGET, arguments) }?;
-    let mut empty = sets == [0; 6];
+    Ok(sets != [0; 6])
+}
+
+/// Whether any program could gain one: the bounding and ambient sets.
+pub fn can_gain_capabilities() -> Result<bool, Errno> {
     for capability in CAPABILITY_NUMBERS {
         match prctl([PR_CAPBSET_READ, capability, 0, 0, 0]) {
             Ok(bounding) => {
                 let ambient = prctl([PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, capability, 0, 0])?;
-                empty &= bounding == 0 && ambient == 0;
+                if bounding != 0 || ambient != 0 {
+                    return Ok(true);
+                }
             }
             Err(Errno::INVAL) => break,
             Err(errno) => return Err(errno),
         }
     }
-    Ok(empty)
+    Ok(false)
 }

@@ -28,8 +28,8 @@ pub use file::{
     pipe, read, rmdirat, stat, symlinkat, write,
 };
 pub use identity::{
-    capabilities_are_empty, clear_groups, drop_capabilities, join_new_keyring, set_dumpable, set_gid,
-    set_hostname, set_uid, umask,
+    can_gain_capabilities, clear_groups, drop_bounding_set, drop_capabilities, has_capabilities,
+    join_new_keyring, set_dumpable, set_gid, set_hostname, set_uid, umask,
 };
 pub use mount::{
     Attr, bind_tree, fs_context, make_private, move_onto, pivot_here, set_attr, set_attr_recursive,
@@ -37,7 +37,7 @@ pub use mount::{
 };
 pub use process::{
     Forked, Pointers, close_all_from, close_on_exec_from, close_range, execve, exit, fork, getpid, getppid,
-    highest_foreign_fd, set_death_signal, set_rlimit, set_subreaper, setsid, wait_any,
+    highest_foreign_fd, new_cgroup_namespace, set_death_signal, set_rlimit, set_subreaper, setsid, wait_any,
 };
 pub use runtime::Arguments;
 pub use security::{

@@ -34,6 +34,14 @@ pub fn getppid() -> i32 {
     number(unsafe { call(nr::GETPPID, [0; 6]) })
 }
 
+/// The cgroup that we are in becomes the root of what we and our children see.
+pub fn new_cgroup_namespace() -> Result<(), Errno> {
+    const CLONE_NEWCGROUP: usize = 0x0200_0000;
+    // SAFETY: a number.
+    let made = unsafe { call(nr::UNSHARE, [CLONE_NEWCGROUP, 0, 0, 0, 0, 0]) };
+    made.map(drop)
+}
+
 pub fn setsid() -> Result<(), Errno> {
     // SAFETY: takes nothing.
     let made = unsafe { call(nr::SETSID, [0; 6]) };

@@ -14,5 +14,5 @@ pub use layer::{Enforcement, Layer, Layers, Requirement, State};
 pub use outcome::{Cancel, ExecutionResult, LimitKind, Outcome, StreamTotals, Usage};
 pub use plan::{
     Access, ArgvCommand, Bind, Identity, LandlockPlan, LandlockRule, Limits, Mode, Mount, MountKind, Network,
-    Plan, Source, Stdin, Stdio,
+    Placeholder, PlaceholderKind, Plan, Source, Stdin, Stdio,
 };

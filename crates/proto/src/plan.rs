@@ -61,14 +61,23 @@ pub struct Bind {
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum MountKind {
     /// A directory of the root itself.
-    Dir { mode: u32 },
+    Dir {
+        mode: u32,
+    },
     /// A file of the root itself with these contents.
-    File { mode: u32, contents: Bytes },
+    File {
+        mode: u32,
+        contents: Bytes,
+    },
     /// A symlink of the root itself.
-    Symlink { to: Bytes },
+    Symlink {
+        to: Bytes,
+    },
     /// An empty writable directory that lives and dies with the execution. All of them share one
     /// tmpfs of `Limits::scratch_bytes`.
-    Scratch { mode: u32 },
+    Scratch {
+        mode: u32,
+    },
     Bind(Bind),
     /// A fresh procfs of the PID namespace.
     Proc,
@@ -77,9 +86,14 @@ pub enum MountKind {
     /// The host's device node of the same path.
     Device,
     /// An unreadable, unwritable object over what is at `target`. `optional`: skip if nothing is there.
-    Mask { is_dir: bool, optional: bool },
+    Mask {
+        is_dir: bool,
+        optional: bool,
+    },
     /// What is at `target` again, read-only, and impossible to rename or remove. `optional` as above.
-    Protect { optional: bool },
+    Protect {
+        optional: bool,
+    },
     /// What is at `target` again, unchanged, but impossible to rename or remove.
     Pin,
 }
@@ -160,6 +174,34 @@ pub struct Stdio {
     pub stdin: Stdin,
 }
 
+/// A name in the workspace that must be held although nothing is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placeholder {
+    /// On the host.
+    pub path: Bytes,
+    pub kind: PlaceholderKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlaceholderKind {
+    EmptyDirectory,
+    EmptyFile,
+    /// git's `commondir` that leads to the repository itself: as if it were not there.
+    GitCommondir,
+}
+
+impl PlaceholderKind {
+    /// What a file placeholder holds.
+    pub const fn contents(self) -> Option<&'static [u8]> {
+        match self {
+            Self::EmptyDirectory => None,
+            Self::EmptyFile => Some(b""),
+            Self::GitCommondir => Some(b".\n"),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub profile: String,
@@ -172,9 +214,11 @@ pub struct Plan {
     pub hostname: String,
     /// The new root, in order. Empty where there is no filesystem layer.
     pub mounts: Vec<Mount>,
-    /// Directories the executor must create (and remove afterwards if they are still empty) so that
-    /// a `Protect` has something to stand on. Host paths.
-    pub placeholders: Vec<Bytes>,
+    /// The workspace's host path.
+    pub workspace: Bytes,
+    /// What the executor makes (and removes afterwards if it is unchanged) so that a `Protect` has
+    /// something to stand on.
+    pub placeholders: Vec<Placeholder>,
     pub landlock: Option<LandlockPlan>,
     pub network: Network,
     /// The name of the filter in `resources/seccomp`, or none.

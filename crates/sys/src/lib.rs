@@ -8,12 +8,14 @@
 
 mod landlock;
 mod mount;
+mod probe;
 mod signal;
 mod spawn;
 mod wait;
 
 pub use landlock::landlock_abi;
-pub use mount::map_owner;
+pub use mount::give_away;
+pub use probe::{io_uring_setup, session_keyring, unshare_user};
 pub use signal::{Signal, SignalFd, mask_for_descriptor};
 pub use spawn::{Child, Namespaces, Spawn, spawn};
 pub use wait::{Ended, Rusage, wait_pidfd};

@@ -18,7 +18,6 @@ pub struct Namespaces {
     pub net: bool,
     pub ipc: bool,
     pub uts: bool,
-    pub cgroup: bool,
 }
 
 impl Namespaces {
@@ -30,7 +29,6 @@ impl Namespaces {
             (self.net, libc::CLONE_NEWNET),
             (self.ipc, libc::CLONE_NEWIPC),
             (self.uts, libc::CLONE_NEWUTS),
-            (self.cgroup, libc::CLONE_NEWCGROUP),
         ];
         table.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| u64::from(flag.cast_unsigned())).sum()
     }

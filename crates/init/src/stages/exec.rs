@@ -3,7 +3,7 @@
 use stockade_launch::{FromInit, MAX_MESSAGE};
 use stockade_nolibc::{
     Errno, Fd, Forked, Pointers, chdir, close_on_exec_from, close_range, execve, exit, fork, pipe, read,
-    reset_all, send, set_death_signal, setsid, unblock_all, write,
+    reset_all, send, set_death_signal, set_rlimit, setsid, unblock_all, write,
 };
 
 use crate::context::{About, Context, Failure};
@@ -48,7 +48,7 @@ fn started(verdict: &Fd) -> Result<(), Failure> {
 
 /// The child: same walls, no threads, no locks; leaves by `execve` or `exit`.
 fn child(context: &Context, argv: &Pointers, env: &Pointers, report: &Fd) -> ! {
-    let errno = match prepare() {
+    let errno = match prepare(context) {
         Ok(()) => first_that_starts(context, argv, env),
         Err(errno) => errno,
     };
@@ -57,13 +57,17 @@ fn child(context: &Context, argv: &Pointers, env: &Pointers, report: &Fd) -> ! {
     }
 }
 
-fn prepare() -> Result<(), Errno> {
+fn prepare(context: &Context) -> Result<(), Errno> {
     // A session of its own: no controlling terminal, and a process group that signals can't leave.
     setsid()?;
     set_death_signal()?;
     stockade_nolibc::umask(USUAL_UMASK);
     reset_all()?;
     close_on_exec_from(3)?;
+    // Last, and only here: init must go on working under limits that starve the command.
+    for (resource, value) in context.launch.rlimits {
+        set_rlimit(resource, value)?;
+    }
     unblock_all()
 }
 

@@ -11,7 +11,12 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         return Ok(());
     }
     context.expect(ToInit::Mapped)?;
-    if context.launch.clear_groups {
+    take_on(context)
+}
+
+/// Host root may clear the groups; for an ordinary user the kernel forbids it, and they stay.
+pub(super) fn take_on(context: &Context) -> Result<(), Failure> {
+    if context.launch.is_root {
         clear_groups()?;
     }
     set_gid(context.launch.gid)?;

@@ -19,7 +19,7 @@ use crate::context::{Context, Failure};
 
 type Apply = fn(&mut Context) -> Result<(), Failure>;
 
-pub(crate) const STAGES: [(Stage, Apply); 14] = [
+pub(crate) const STAGES: [(Stage, Apply); 13] = [
     // Before anything that can wait: if the executor dies, so do we; nobody may look into us.
     (Stage::Session, session::apply),
     // The maps exist once the executor says so; ids decide what may be opened below.
@@ -33,7 +33,8 @@ pub(crate) const STAGES: [(Stage, Apply); 14] = [
     (Stage::Pivot, pivot::apply),
     // Needs capabilities over the network namespace.
     (Stage::Network, settings::network),
-    (Stage::Rlimits, settings::rlimits),
+    // The executor has placed us in our cgroup; its namespace is made there.
+    (Stage::Gate, session::gate),
     // Everything above needed privilege, nothing below does.
     (Stage::Privileges, privileges::apply),
     // Needs no_new_privs, and the paths of the new root.
@@ -42,7 +43,5 @@ pub(crate) const STAGES: [(Stage, Apply); 14] = [
     (Stage::Seccomp, seccomp::apply),
     // Ask the kernel, don't trust the stages.
     (Stage::Verify, verify::apply),
-    // The executor has placed us in our cgroup: before the command's first instruction.
-    (Stage::Gate, session::gate),
     (Stage::Exec, exec::apply),
 ];

@@ -1,8 +1,9 @@
 //! Gives up every capability, for good, and the ways to gain one.
 
 use stockade_launch::wall;
-use stockade_nolibc::{drop_capabilities, no_new_privs};
+use stockade_nolibc::{drop_bounding_set, drop_capabilities, no_new_privs};
 
+use super::identity::take_on;
 use crate::context::{Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
@@ -10,9 +11,13 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         return Ok(());
     }
     no_new_privs()?;
-    // Without a user namespace an ordinary user has nothing to drop, and may not touch the bounding set.
     if context.launch.has(wall::USER) {
         drop_capabilities()?;
+    } else if context.launch.is_root {
+        // Leaving uid 0 empties the sets; the bounding set must go while we may still touch it.
+        drop_bounding_set()?;
+        take_on(context)?;
     }
+    // An ordinary user without a namespace has nothing to drop, and verify says whether that is true.
     Ok(())
 }

@@ -2,10 +2,11 @@
 
 use stockade_launch::{ToInit, wall};
 use stockade_nolibc::{
-    Errno, block_all, getppid, set_death_signal, set_dumpable, set_subreaper, setsid, umask,
+    Errno, block_all, getppid, new_cgroup_namespace, set_death_signal, set_dumpable, set_subreaper, setsid,
+    umask, write,
 };
 
-use crate::context::{Context, Failure};
+use crate::context::{About, Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     // A shared process group would let `kill(0)` cross the PID namespace.
@@ -27,8 +28,16 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
 }
 
 pub(crate) fn gate(context: &mut Context) -> Result<(), Failure> {
+    let doors = context.expect(ToInit::Go)?;
+    for door in context.donations.iter_mut().take(doors).filter_map(Option::take) {
+        // We have one thread and no child yet: all of the tree will be inside.
+        write(&door, b"0").about(b"cgroup")?;
+    }
+    if context.launch.has(wall::CGROUP) {
+        new_cgroup_namespace()?;
+    }
     // Same-uid processes inside must not read or trace PID 1. Not earlier: an undumpable process
     // has a `/proc` directory owned by root, and the executor needs ours for the id maps.
     set_dumpable(false)?;
-    context.expect(ToInit::Go)
+    Ok(())
 }

@@ -1,7 +1,7 @@
-//! Four small settings: keyring, host name, loopback, resource limits.
+//! Three small settings: keyring, host name, loopback.
 
 use stockade_launch::wall;
-use stockade_nolibc::{join_new_keyring, loopback_up, set_hostname, set_rlimit};
+use stockade_nolibc::{join_new_keyring, loopback_up, set_hostname};
 
 use crate::context::{About, Context, Failure};
 
@@ -23,13 +23,6 @@ pub(crate) fn hostname(context: &mut Context) -> Result<(), Failure> {
 pub(crate) fn network(context: &mut Context) -> Result<(), Failure> {
     if context.launch.has(wall::NET) {
         loopback_up().about(b"lo")?;
-    }
-    Ok(())
-}
-
-pub(crate) fn rlimits(context: &mut Context) -> Result<(), Failure> {
-    for (resource, value) in context.launch.rlimits {
-        set_rlimit(resource, value)?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use core::ffi::CStr;
 
 use stockade_launch::{CONTROL_FD, Launch, MountStep, wall};
 use stockade_nolibc::{
-    CWD, Errno, Fd, capabilities_are_empty, highest_foreign_fd, no_new_privs_is_set, openat, read,
-    seccomp_mode,
+    CWD, Errno, Fd, can_gain_capabilities, has_capabilities, highest_foreign_fd, no_new_privs_is_set, openat,
+    read, seccomp_mode,
 };
 
 use crate::context::{About, Context, Failure};
@@ -24,8 +24,14 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     if launch.has(wall::PRIVILEGES) && !no_new_privs_is_set()? {
         return Err(unproven(b"no_new_privs is not set"));
     }
-    if launch.has(wall::USER) && !capabilities_are_empty()? {
+    if launch.has(wall::PRIVILEGES) && has_capabilities()? {
         return Err(unproven(b"a capability is left"));
+    }
+    // An ordinary user's bounding set is full and no_new_privs is what keeps it from mattering.
+    if (launch.has(wall::USER) || (launch.has(wall::PRIVILEGES) && launch.is_root))
+        && can_gain_capabilities()?
+    {
+        return Err(unproven(b"a capability could be gained"));
     }
     if !launch.filter.is_empty() && seccomp_mode()? != SECCOMP_MODE_FILTER {
         return Err(unproven(b"seccomp is not in filter mode"));
