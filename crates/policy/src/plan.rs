@@ -1,0 +1,304 @@
+//! The one constructor of a `Plan`: a request, a resolved profile and a host report become a complete,
+//! printable list of facts, or a refusal. Pure. Next: the executor spawns it.
+
+use std::path::Path;
+
+use stockade_proto::{
+    ArgvCommand, Bytes, Code, Identity, Layer, Layers, Limits, Mode, Mount, MountKind, Network, Placeholder,
+    Plan, Refusal, Requirement, Stdio,
+};
+
+use crate::command;
+use crate::environment::{self, Surroundings, TOOLCHAIN_HOMES};
+use crate::git::GitFacts;
+use crate::landlock::{self, Ground};
+use crate::mounts::{Layout, sandbox_home};
+use crate::profile::{Resolved, View};
+use crate::report::{Extra, HostReport, is_untrusted};
+use crate::request::Request;
+use crate::values::{self, LIMIT_COUNT, LIMITS, Unit, limit};
+
+/// Host root is never mapped into a sandbox: uid 0 there could open files of the kernel's own for writing.
+/// This uid stands in for it. It is above every range that systemd, container tools and distributions hand
+/// out (they end at 0x6fff_ffff), and below 2^31, which some programs can't hold.
+pub const SANDBOX_ROOT_UID: u32 = 0x7ffe_0000;
+
+const HOSTNAME: &str = "stockade";
+const SECCOMP: &str = "default";
+
+pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Result<Plan, Refusal> {
+    let argv = command::argv(&request.command, profile)?;
+    let mut warnings = profile.warnings.clone();
+    warnings.extend(report.warnings.iter().cloned());
+    let Walls { layers, unavailable } = walls(profile, report)?;
+    warnings.extend(unavailable.iter().map(|(layer, why)| {
+        format!("the layer `{layer}` is missing, and the profile only prefers it: {why}")
+    }));
+    let identity = identity(profile, report, &layers)?;
+    let limits = limits(request, profile, report, &mut warnings)?;
+    check_extras(profile, report)?;
+    let has_root = layers.filesystem != Requirement::Off;
+    let home = if has_root { sandbox_home(&report.caller.home) } else { report.caller.home.clone() };
+    let root = root(profile, report, identity, &home);
+    let cwd = cwd(profile, report, &root)?;
+    let around = surroundings(profile, report, &home, &root);
+    let env = environment::build(request, profile, &report.caller, &around, &mut warnings)?;
+    command::check_total(&argv, &env)?;
+    if profile.mode.value == Mode::Sandbox {
+        warn(report, profile, has_root, &mut warnings);
+    }
+    let ground = if has_root { Ground::NewRoot } else { Ground::Host };
+    Ok(Plan {
+        profile: profile.name.clone(),
+        mode: profile.mode.value,
+        command: ArgvCommand { argv },
+        cwd,
+        env,
+        identity,
+        workspace: report.workspace.path.clone(),
+        hostname: HOSTNAME.to_owned(),
+        landlock: (layers.landlock != Requirement::Off).then(|| landlock::rules(&root, ground)),
+        placeholders: placeholders(report, has_root && profile.fs.value == View::WorkspaceRw),
+        mounts: if has_root { root } else { Vec::new() },
+        network: if layers.network == Requirement::Off { Network::Inherit } else { Network::Deny },
+        seccomp: (layers.seccomp != Requirement::Off).then(|| SECCOMP.to_owned()),
+        limits,
+        layers,
+        unavailable,
+        stdio: Stdio { stdin: request.stdin },
+        warnings,
+    })
+}
+
+struct Walls {
+    layers: Layers,
+    unavailable: Vec<(Layer, String)>,
+}
+
+/// What the profile asks of each layer against what the host can do. `must` refuses; only `prefer`, which a
+/// person wrote, lets the execution start without.
+fn walls(profile: &Resolved, report: &HostReport) -> Result<Walls, Refusal> {
+    let mut layers = Layers::all(Requirement::Off);
+    let mut missing = Vec::new();
+    for layer in Layer::ALL {
+        // The new root and the empty network are made inside the process layer's user namespace.
+        let stands_on_process = matches!(layer, Layer::Filesystem | Layer::Network);
+        let possible = report
+            .layers
+            .get(layer)
+            .and_then(|()| if stands_on_process { report.layers.get(Layer::Process) } else { Ok(()) });
+        let effective = match (profile.layer(layer).value, possible) {
+            (Requirement::Off, _) => Requirement::Off,
+            (requirement, Ok(())) => requirement,
+            (Requirement::Prefer, Err(reason)) => {
+                missing.push((layer, reason.why.clone()));
+                Requirement::Off
+            }
+            (Requirement::Must, Err(reason)) => return Err(unavailable(layer, &reason.why, &reason.remedy)),
+        };
+        layers.set(layer, effective);
+    }
+    Ok(Walls { layers, unavailable: missing })
+}
+
+fn unavailable(layer: Layer, why: &str, remedy: &str) -> Refusal {
+    Refusal::new(
+        Code::LayerUnavailable,
+        format!("the profile requires the layer `{layer}`, which this host can't enforce: {why}"),
+        remedy,
+    )
+}
+
+fn identity(profile: &Resolved, report: &HostReport, layers: &Layers) -> Result<Identity, Refusal> {
+    let (caller, owner) = (&report.caller, &report.workspace);
+    let own = Identity { uid: caller.uid, gid: caller.gid, host_uid: caller.uid, host_gid: caller.gid };
+    if profile.mode.value == Mode::Host || caller.uid != 0 {
+        return Ok(own);
+    }
+    if layers.process != Requirement::Off {
+        return Ok(Identity {
+            uid: owner.uid,
+            gid: owner.gid,
+            host_uid: SANDBOX_ROOT_UID,
+            host_gid: SANDBOX_ROOT_UID,
+        });
+    }
+    // Without a user namespace nothing can be mapped; the workspace's owner is the only identity left.
+    if owner.uid == 0 || owner.gid == 0 {
+        return Err(unavailable(
+            Layer::Process,
+            "as root, on a workspace of root's, only a user namespace keeps the command from being root",
+            "give the workspace to an ordinary user with chown, or allow user namespaces",
+        ));
+    }
+    Ok(Identity { uid: owner.uid, gid: owner.gid, host_uid: owner.uid, host_gid: owner.gid })
+}
+
+fn limits(
+    request: &Request,
+    profile: &Resolved,
+    report: &HostReport,
+    warnings: &mut Vec<String>,
+) -> Result<Limits, Refusal> {
+    let capacity = &report.capacity;
+    let ceilings = [
+        (limit::MEMORY, capacity.memory_bytes, "memory"),
+        (limit::CPU, capacity.cores.saturating_mul(1_000), "cores"),
+        (limit::PROCESSES, capacity.pid_max, "largest process id"),
+        (limit::SCRATCH, capacity.memory_bytes, "memory"),
+    ];
+    let mut values: [Option<u64>; LIMIT_COUNT] = profile.limits.each_ref().map(|at| at.value);
+    for (at, ceiling, what) in ceilings {
+        let Some(value) = values[at].filter(|value| *value > ceiling) else { continue };
+        let row = LIMITS[at];
+        let (asked, has) = (values::show(row.unit, Some(value)), values::show(row.unit, Some(ceiling)));
+        let written = &profile.limits[at];
+        // A person must know that a limit of theirs limits nothing. A built-in's they did not choose.
+        if !profile.is_built_in(written.spot) {
+            let message = format!("the limit `{}` of {asked} is beyond this host's {what}, {has}", row.key);
+            let remedy = format!("write at most \"{has}\", or \"none\"");
+            return Err(profile.error(Code::LimitInvalid, written.spot, message, remedy).into());
+        }
+        warnings.push(format!("the limit `{}` is lowered from {asked} to this host's {has}", row.key));
+        values[at] = Some(ceiling);
+    }
+    match request.timeout_ms {
+        Some(0) => {
+            return Err(Refusal::new(
+                Code::LimitInvalid,
+                "--timeout is zero, so nothing could run",
+                format!("write {}", Unit::Duration.form()),
+            ));
+        }
+        Some(timeout) => values[limit::WALL] = Some(timeout),
+        None => {}
+    }
+    Ok(values::to_limits(values))
+}
+
+/// Paths that lead nowhere, to the kernel's own file systems, or, in a workspace's profile, out of what the
+/// trusted profile shows.
+fn check_extras(profile: &Resolved, report: &HostReport) -> Result<(), Refusal> {
+    for extra in report.extras.iter().filter(|extra| !extra.needed.bound_only) {
+        let needed = &extra.needed;
+        let refuse = |code: Code, message: String, remedy: &str| {
+            Err(Refusal::from(profile.error(code, needed.spot, message, remedy)))
+        };
+        let Some(object) = &extra.object else {
+            if needed.optional {
+                continue;
+            }
+            return refuse(
+                Code::ProfileInvalid,
+                format!("`{}` does not exist or can't be read", needed.path),
+                "create it, or write it with a trailing `?` if it may be missing",
+            );
+        };
+        let path = object.path.as_path();
+        let kernel = ["/proc", "/sys", "/dev"].iter().any(|kernel| path.starts_with(kernel));
+        let below_shm = path.starts_with("/dev/shm") && path != Path::new("/dev/shm");
+        if path == Path::new("/") || (kernel && !below_shm) {
+            return refuse(
+                Code::ProfileInvalid,
+                format!(
+                    "`{}` can't be shown: it is the root or one of the kernel's own file systems",
+                    object.path
+                ),
+                "name the directory that is needed",
+            );
+        }
+        if is_untrusted(profile, needed.spot) && !report.extras.iter().any(|bound| bounds(bound, extra)) {
+            return refuse(
+                Code::ProfileWidens,
+                format!(
+                    "`{}` leads to `{}`, which the trusted profile does not show",
+                    needed.path, object.path
+                ),
+                "a workspace may only narrow; put this in your own profile (`stockade policy init --user`)",
+            );
+        }
+    }
+    Ok(())
+}
+
+fn bounds(bound: &Extra, asked: &Extra) -> bool {
+    let (Some(base), Some(object)) = (&bound.object, &asked.object) else { return false };
+    bound.needed.bound_only
+        && (bound.needed.writable || !asked.needed.writable)
+        && object.path.as_path().starts_with(base.path.as_path())
+}
+
+/// The new root, also made where it will not be mounted: Landlock's rules are derived from it.
+fn root(profile: &Resolved, report: &HostReport, identity: Identity, home: &Bytes) -> Vec<Mount> {
+    if profile.mode.value == Mode::Host || profile.fs.value == View::Inherit {
+        return Vec::new();
+    }
+    Layout::new(report, identity, profile.fs.value, home).build()
+}
+
+/// Whether a path exists in the new root: shown by a bind or made by scratch.
+fn is_shown(root: &[Mount], path: &Path) -> bool {
+    root.iter().any(|mount| {
+        let holds = matches!(mount.kind, MountKind::Bind(_) | MountKind::Scratch { .. });
+        holds && path.starts_with(mount.target.as_path())
+    })
+}
+
+fn is_bound(root: &[Mount], path: &Path) -> bool {
+    root.iter()
+        .any(|mount| matches!(mount.kind, MountKind::Bind(_)) && path.starts_with(mount.target.as_path()))
+}
+
+fn cwd(profile: &Resolved, report: &HostReport, root: &[Mount]) -> Result<Bytes, Refusal> {
+    let Some(cwd) = &report.cwd else { return Ok(report.workspace.path.clone()) };
+    let path = cwd.as_path();
+    let sees_all = profile.mode.value == Mode::Host || profile.fs.value == View::Inherit;
+    let masked = report.deny.iter().any(|found| path.starts_with(found.path.as_path()));
+    if sees_all || (is_bound(root, path) && !masked) {
+        return Ok(cwd.clone());
+    }
+    Err(Refusal::new(
+        Code::CwdOutside,
+        format!("the working directory `{cwd}` is not visible in the sandbox"),
+        format!("choose one below the workspace `{}`, or add it to `readable`", report.workspace.path),
+    ))
+}
+
+fn surroundings<'p>(
+    profile: &Resolved,
+    report: &HostReport,
+    home: &'p Bytes,
+    root: &[Mount],
+) -> Surroundings<'p> {
+    let sees_all = root.is_empty();
+    let shown = |path: &Path| sees_all || is_bound(root, path);
+    let path = report.path.iter().filter(|dir| shown(dir.as_path())).cloned().collect();
+    let toolchain_homes = TOOLCHAIN_HOMES
+        .into_iter()
+        .filter_map(|name| report.caller.variable(name).map(|value| (name, value.clone())))
+        .filter(|(_, value)| value.as_path().is_absolute())
+        .filter(|(_, value)| profile.toolchains.value || sees_all || is_bound(root, value.as_path()))
+        .filter(|(_, value)| sees_all || is_shown(root, value.as_path()))
+        .collect();
+    Surroundings { home, path, toolchain_homes }
+}
+
+fn placeholders(report: &HostReport, wanted: bool) -> Vec<Placeholder> {
+    if wanted { report.absent.clone() } else { Vec::new() }
+}
+
+fn warn(report: &HostReport, profile: &Resolved, has_root: bool, warnings: &mut Vec<String>) {
+    match &report.git {
+        GitFacts::Unverified { why } if has_root => {
+            warnings.push(format!("the repository of this worktree is not shown, so git won't work: {why}"));
+        }
+        GitFacts::Unverified { .. } | GitFacts::Absent | GitFacts::Directory | GitFacts::Worktree { .. } => {}
+    }
+    let wants_root = profile.layer(Layer::Filesystem).value != Requirement::Off;
+    if wants_root && !has_root {
+        warnings.push(
+            "without the filesystem layer there is no private /tmp or home, and the deny lists are not enforced"
+                .to_owned(),
+        );
+    }
+}
