@@ -1,0 +1,330 @@
+//! The groups of one execution, one per hierarchy in use: made with their limits in force before any
+//! process enters, entered, and read. Counters come from these groups alone, never from a uid or a
+//! session. `stop` empties and removes them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::EventfdFlags;
+use stockade_proto::Limits;
+
+use super::dir::{Dir, gone};
+use super::error::CgroupError;
+use super::layout::{Absent, Controller, Setting, Version, holds_cpu_quota, settings};
+
+/// How long `oom_struck` waits for the kill that follows the event.
+const OOM_KILL_WITHIN: Duration = Duration::from_millis(100);
+const OOM_SHORTEST_NAP: Duration = Duration::from_micros(50);
+
+/// A tree's own directory in one hierarchy. Files are opened as `NAME/FILE` relative to the base.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) base: Arc<Dir>,
+    pub(super) version: Version,
+    pub(super) controllers: Vec<Controller>,
+    /// v2 only: what clone takes.
+    pub(super) dir: Option<Dir>,
+}
+
+/// What the kernel counted. `None` where no group in use counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Processes of the tree that the kernel killed for memory.
+    pub oom_kills: u64,
+    /// Forks refused by the tree's own process limit.
+    pub pids_max_hits: u64,
+    pub memory_peak_bytes: Option<u64>,
+    pub cpu_user_us: Option<u64>,
+    pub cpu_system_us: Option<u64>,
+}
+
+/// Dropped without `remove`, it still tries to take its directories away once; what is left then is
+/// the next sweep's.
+#[derive(Debug)]
+pub struct Group {
+    pub(super) name: String,
+    pub(super) parts: Vec<Part>,
+    detail: String,
+    oom: Option<OwnedFd>,
+    processes: Option<u64>,
+    /// `stop` forbids forks to kill, which counts refused forks: this is the count before.
+    pub(super) pids_hits_before_kill: OnceLock<u64>,
+}
+
+impl Group {
+    pub(super) fn named(name: String, detail: String, processes: Option<u64>) -> Self {
+        Self { name, parts: Vec::new(), detail, oom: None, processes, pids_hits_before_kill: OnceLock::new() }
+    }
+
+    /// Makes the directory in one hierarchy and writes its limits.
+    pub(super) fn add(
+        &mut self,
+        base: Arc<Dir>,
+        version: Version,
+        controllers: Vec<Controller>,
+        limits: &Limits,
+    ) -> Result<(), CgroupError> {
+        let path = base.path().join(&self.name);
+        base.make(&self.name).map_err(|source| CgroupError::Make { path, source })?;
+        let dir = match version {
+            Version::V1 => None,
+            Version::V2 => Some(base.child(&self.name)),
+        };
+        // Known to the group before anything else can fail, so that it is removed again.
+        let part = Part { base, version, controllers, dir: None };
+        self.parts.push(part);
+        let Some(part) = self.parts.last_mut() else { return Ok(()) };
+        part.dir = dir.transpose()?;
+        for controller in &part.controllers {
+            for setting in settings(version, *controller, limits)? {
+                set(&part.base, &self.name, &setting)?;
+            }
+        }
+        if version == Version::V1 && part.controllers.contains(&Controller::Memory) {
+            self.oom = oom_events(&part.base, &self.name)?;
+        }
+        Ok(())
+    }
+
+    /// `cgroup v1: memory, cpu, pids`
+    pub fn detail(&self) -> String {
+        self.detail.clone()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The v2 directory for `CLONE_INTO_CGROUP`. `None` where only v1 is in use.
+    pub fn clone_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.parts.iter().find_map(|part| part.dir.as_ref()).map(Dir::fd)
+    }
+
+    /// The files by which a thread enters the v1 groups by itself: it must write `0` into each before it
+    /// makes any child. The kernel waits for a grace period, some ten milliseconds, to move another
+    /// process, and for nothing when a thread moves itself.
+    pub fn doors(&self) -> Result<Vec<OwnedFd>, CgroupError> {
+        let v1 = self.parts.iter().filter(|part| part.version == Version::V1);
+        v1.map(|part| {
+            let file = self.file("tasks");
+            let path = part.base.path().join(&file);
+            part.base.open_for_writing(&file).map_err(|source| CgroupError::Door { path, source })
+        })
+        .collect()
+    }
+
+    /// Moves a process of the test's into every group.
+    #[cfg(test)]
+    pub(super) fn place(&self, pid: u32) -> std::io::Result<()> {
+        let file = self.file("cgroup.procs");
+        self.parts.iter().try_for_each(|part| part.base.write(&file, &pid.to_string()))
+    }
+
+    /// v1: readable once memory ran out in the tree. v1 kills one process where v2's `memory.oom.group`
+    /// kills all, so poll this, ask `oom_struck`, and kill the tree. `None` on v2.
+    pub fn oom_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.oom.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Takes the pending event. True if the memory that ran out was this tree's: the kernel sends the
+    /// event to every group below the one that is full.
+    pub fn oom_struck(&self) -> Result<bool, CgroupError> {
+        let Some(event) = &self.oom else { return Ok(false) };
+        let mut count = [0u8; 8];
+        match rustix::io::read(event, &mut count) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::AGAIN) => return Ok(false),
+            Err(errno) => {
+                return Err(CgroupError::OomEvents { path: self.first_path(), source: errno.into() });
+            }
+        }
+        let Some(part) = self.part_with(Controller::Memory) else { return Ok(false) };
+        // The event comes before the kill, and between the two the kernel may print a long report.
+        let deadline = Instant::now() + OOM_KILL_WITHIN;
+        let mut nap = OOM_SHORTEST_NAP;
+        loop {
+            if self.number(part, "memory.oom_control", Some("oom_kill"))?.unwrap_or(0) > 0 {
+                return Ok(true);
+            }
+            if Instant::now() >= deadline {
+                // Nobody of ours was killed: it was our memory only if our own limit ever refused any.
+                return Ok(self.number(part, "memory.failcnt", None)?.unwrap_or(0) > 0);
+            }
+            thread::sleep(nap);
+            nap *= 2;
+        }
+    }
+
+    /// CPU time of the whole tree so far. `None` if no group in use has a clock: then no CPU-seconds
+    /// limit was asked for, and `wait4` tells the usage.
+    pub fn cpu_usage_us(&self) -> Result<Option<u64>, CgroupError> {
+        if let Some(part) = self.parts.iter().find(|part| part.version == Version::V2) {
+            return self.number(part, "cpu.stat", Some("usage_usec"));
+        }
+        match self.part_with(Controller::Cpuacct) {
+            Some(part) => Ok(self.number(part, "cpuacct.usage", None)?.map(|ns| ns / 1000)),
+            None => Ok(None),
+        }
+    }
+
+    pub fn counters(&self) -> Result<Counters, CgroupError> {
+        let mut counters = Counters::default();
+        for part in &self.parts {
+            match part.version {
+                Version::V2 => {
+                    counters.cpu_user_us = self.number(part, "cpu.stat", Some("user_usec"))?;
+                    counters.cpu_system_us = self.number(part, "cpu.stat", Some("system_usec"))?;
+                }
+                Version::V1 if part.controllers.contains(&Controller::Cpuacct) => {
+                    counters.cpu_user_us = self.number(part, "cpuacct.usage_user", None)?.map(|ns| ns / 1000);
+                    counters.cpu_system_us =
+                        self.number(part, "cpuacct.usage_sys", None)?.map(|ns| ns / 1000);
+                }
+                Version::V1 => {}
+            }
+            if part.controllers.contains(&Controller::Memory) {
+                let (events, peak) = match part.version {
+                    Version::V1 => ("memory.oom_control", "memory.max_usage_in_bytes"),
+                    Version::V2 => ("memory.events", "memory.peak"),
+                };
+                counters.oom_kills = self.number(part, events, Some("oom_kill"))?.unwrap_or(0);
+                counters.memory_peak_bytes = self.number(part, peak, None)?;
+            }
+            if part.controllers.contains(&Controller::Pids) {
+                counters.pids_max_hits = match self.pids_hits_before_kill.get() {
+                    Some(hits) => *hits,
+                    None => self.pids_hits(part)?,
+                };
+            }
+        }
+        Ok(counters)
+    }
+
+    /// Before Linux 6.11 a fork that an ancestor's limit refused is counted here too. The high-water
+    /// mark tells: our own limit refused nothing unless it was once full.
+    pub(super) fn pids_hits(&self, part: &Part) -> Result<u64, CgroupError> {
+        let hits = self.number(part, "pids.events", Some("max"))?.unwrap_or(0);
+        if hits > 0
+            && let (Some(peak), Some(limit)) = (self.number(part, "pids.peak", None)?, self.processes)
+            && peak < limit
+        {
+            return Ok(0);
+        }
+        Ok(hits)
+    }
+
+    pub(super) fn part_with(&self, controller: Controller) -> Option<&Part> {
+        self.parts.iter().find(|part| part.controllers.contains(&controller))
+    }
+
+    pub(super) fn file(&self, file: &str) -> String {
+        format!("{}/{file}", self.name)
+    }
+
+    pub(super) fn path(&self, part: &Part) -> PathBuf {
+        part.base.path().join(&self.name)
+    }
+
+    pub(super) fn first_path(&self) -> PathBuf {
+        self.parts.first().map_or_else(|| PathBuf::from(&self.name), |part| self.path(part))
+    }
+
+    /// A number on its own, or the one beside `key` in a flat-keyed file. `None` if this kernel has no
+    /// such file or key; a file that is there and makes no sense is an error.
+    fn number(&self, part: &Part, file: &str, key: Option<&str>) -> Result<Option<u64>, CgroupError> {
+        let path = || self.path(part).join(file);
+        let text = match part.base.read(&self.file(file)) {
+            Ok(text) => text,
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(CgroupError::Read { path: path(), source }),
+        };
+        let value = match key {
+            None => Some(text.trim()),
+            Some(key) => text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')),
+        };
+        value
+            .map(|value| value.trim().parse().map_err(|_| CgroupError::Malformed { path: path() }))
+            .transpose()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for part in &self.parts {
+            part.base.remove(&self.name).ok();
+        }
+    }
+}
+
+fn set(base: &Dir, name: &str, setting: &Setting) -> Result<(), CgroupError> {
+    const EINVAL: i32 = 22;
+    const ERANGE: i32 = 34;
+    let path = || base.path().join(name).join(setting.file);
+    let Err(source) = base.write(&format!("{name}/{}", setting.file), &setting.value) else { return Ok(()) };
+    match (setting.absent, source.raw_os_error()) {
+        (Absent::Skip, _) if gone(&source) => Ok(()),
+        (Absent::OnlyWithoutSwap, _) if gone(&source) => {
+            if swap_in_use() {
+                Err(CgroupError::SwapUncapped { path: path() })
+            } else {
+                Ok(())
+            }
+        }
+        (_, Some(EINVAL))
+            if setting.file == "cpu.cfs_quota_us" && held_above(base.path(), &setting.value) =>
+        {
+            Ok(())
+        }
+        (_, Some(EINVAL | ERANGE)) => Err(CgroupError::LimitRejected {
+            path: path(),
+            value: setting.value.clone(),
+            accepted: setting.accepted,
+        }),
+        _ => Err(CgroupError::Write { path: path(), value: setting.value.clone(), source }),
+    }
+}
+
+/// Unknown counts as in use.
+fn swap_in_use() -> bool {
+    // The first line is the heading. The file is absent on a kernel without swap.
+    match std::fs::read_to_string("/proc/swaps") {
+        Ok(text) => text.lines().count() > 1,
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+fn held_above(base: &Path, wanted: &str) -> bool {
+    base.ancestors().any(|group| {
+        let read = |file: &str| std::fs::read_to_string(group.join(file));
+        match (read("cpu.cfs_quota_us"), read("cpu.cfs_period_us")) {
+            (Ok(quota), Ok(period)) => holds_cpu_quota(&quota, &period, wanted),
+            _ => false,
+        }
+    })
+}
+
+/// Kernels built for real time have no v1 OOM events: then there is no descriptor, and the counters
+/// alone tell, at the end.
+fn oom_events(base: &Dir, name: &str) -> Result<Option<OwnedFd>, CgroupError> {
+    use std::os::fd::AsRawFd;
+    let file = format!("{name}/memory.oom_control");
+    let fault = |source| CgroupError::OomEvents { path: base.path().join(&file), source };
+    let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|errno| fault(errno.into()))?;
+    let control = base.open_file(&file).map_err(fault)?;
+    let registration = format!("{} {}", event.as_raw_fd(), control.as_raw_fd());
+    match base.write(&format!("{name}/cgroup.event_control"), &registration) {
+        Ok(()) => Ok(Some(event)),
+        Err(source)
+            if gone(&source)
+                || matches!(source.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) =>
+        {
+            Ok(None)
+        }
+        Err(source) => Err(fault(source)),
+    }
+}

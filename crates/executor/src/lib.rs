@@ -1,0 +1,82 @@
+//! The execution core: survey the host, spawn the sandbox of a plan, supervise it, stream its
+//! output through redaction, tell the outcome. One straight path; `execute` below is the whole
+//! story. It reads no policy text and asks nobody anything.
+
+pub mod cgroup;
+mod enforcement;
+mod leftovers;
+mod prepare;
+mod spawn;
+mod stream;
+mod supervise;
+pub mod survey;
+
+use std::time::Instant;
+
+use stockade_policy::ProfileError;
+use stockade_proto::{ExecutionResult, Fault, LimitKind, Outcome, Refusal, exit};
+use thiserror::Error;
+
+pub use enforcement::{LayerFact, layer_facts};
+pub use prepare::{Preparation, Prepared, check_ground, prepare, prepare_with};
+pub use spawn::find_init;
+pub use stream::{Destination, Io};
+pub use supervise::Watch;
+
+/// Why there is no outcome: we said no, or we failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Abort {
+    #[error(transparent)]
+    Refusal(#[from] Refusal),
+    /// A refusal with the line of the profile that caused it.
+    #[error(transparent)]
+    Profile(Box<ProfileError>),
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+impl From<ProfileError> for Abort {
+    fn from(error: ProfileError) -> Self {
+        Self::Profile(Box::new(error))
+    }
+}
+
+/// Runs one plan to its end. Whatever happens in between, nothing of it is left when this returns.
+pub fn execute(
+    prepared: &Prepared,
+    execution: &str,
+    io: Io<'_>,
+    watch: &Watch,
+) -> Result<ExecutionResult, Abort> {
+    let begun = Instant::now();
+    let Prepared { plan, limits: host, presence } = prepared;
+    let swept = host.as_ref().map(cgroup::sweep);
+    if let Some(presence) = presence {
+        presence.hold(plan)?;
+    }
+    let running = spawn::spawn(plan, host.as_ref())?;
+    let enforcement = enforcement::of(plan, running.group.as_ref());
+    let supervised = supervise::supervise(plan, running, io, watch, begun)?;
+    let mut cleanup_faults = supervised.cleanup_faults;
+    let lost = supervised.lost_output.is_some();
+    cleanup_faults.extend(supervised.lost_output);
+    cleanup_faults.extend(swept.into_iter().flat_map(|swept| swept.faults).map(|fault| fault.to_string()));
+    cleanup_faults.extend(presence.as_ref().and_then(leftovers::Presence::leave));
+    Ok(ExecutionResult {
+        execution: execution.to_owned(),
+        profile: plan.profile.clone(),
+        command: plan.command.argv.clone(),
+        exit_code: if lost { exit::FAULT } else { supervised.outcome.exit_code() },
+        truncated: matches!(supervised.outcome, Outcome::Limit { which: LimitKind::OutputBytes })
+            || lost
+            || supervised.stdout.dropped + supervised.stderr.dropped > 0,
+        outcome: supervised.outcome,
+        usage: supervised.usage,
+        stdout: supervised.stdout,
+        stderr: supervised.stderr,
+        leaked_descendants: supervised.leaked_descendants,
+        limits_hit: supervised.limits_hit,
+        enforcement,
+        cleanup_faults,
+    })
+}

@@ -1,0 +1,232 @@
+//! A plan in the kernel's terms, written into a sealed memfd for `stockade-init`. Pure translation:
+//! the init decides nothing, so everything it needs is here.
+
+use std::ffi::CString;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use stockade_launch::{MAX_DONATIONS, MountStep, Sink, Writer, wall};
+use stockade_proto::{Bytes, Code, Fault, Mode, Mount, MountKind, Network, Plan, Refusal, Requirement};
+
+use super::rights;
+use crate::Abort;
+
+/// RLIMIT numbers of x86-64.
+const RLIMIT_CPU: u32 = 0;
+const RLIMIT_FSIZE: u32 = 1;
+const RLIMIT_CORE: u32 = 4;
+const RLIMIT_NOFILE: u32 = 7;
+
+/// Each mount costs about 7 µs and a line of mountinfo that init checks; thousands mean that a deny
+/// glob matches what it should not.
+pub(crate) const MAX_MOUNTS: usize = 4096;
+
+struct Buffer(Vec<u8>);
+
+impl Sink for Buffer {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+/// What the host gives, beside the plan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ground {
+    pub(crate) landlock_abi: u32,
+    /// The executor is host root: it donates trees, maps are free, groups can be cleared.
+    pub(crate) is_root: bool,
+    /// A cgroup counts the CPU time of the whole tree.
+    pub(crate) counts_cpu: bool,
+}
+
+pub(crate) fn walls(plan: &Plan) -> u32 {
+    let on = |requirement: Requirement| requirement != Requirement::Off;
+    let mut walls = 0;
+    if plan.mode == Mode::Sandbox {
+        walls |= wall::PRIVILEGES;
+    }
+    if on(plan.layers.process) {
+        walls |= wall::USER | wall::PID | wall::UTS | wall::CGROUP;
+    }
+    if on(plan.layers.filesystem) {
+        walls |= wall::USER | wall::MOUNT;
+    }
+    if on(plan.layers.network) && plan.network == Network::Deny {
+        walls |= wall::USER | wall::NET;
+    }
+    walls
+}
+
+/// The binds that host root donates, in the order in which the launch takes them.
+pub(crate) fn donated(plan: &Plan, ground: Ground) -> impl Iterator<Item = &stockade_proto::Bind> {
+    plan.mounts.iter().filter_map(move |mount| match &mount.kind {
+        MountKind::Bind(bind) if ground.is_root => Some(bind),
+        MountKind::Bind(_)
+        | MountKind::Dir { .. }
+        | MountKind::File { .. }
+        | MountKind::Symlink { .. }
+        | MountKind::Scratch { .. }
+        | MountKind::Proc
+        | MountKind::DevPts
+        | MountKind::Device
+        | MountKind::Mask { .. }
+        | MountKind::Protect { .. }
+        | MountKind::Pin => None,
+    })
+}
+
+pub(crate) fn launch(plan: &Plan, ground: Ground, filter: &[u8]) -> Result<OwnedFd, Abort> {
+    if plan.mounts.len() > MAX_MOUNTS || donated(plan, ground).count() > MAX_DONATIONS {
+        return Err(Refusal::new(
+            Code::WorkspaceTooLarge,
+            format!("the plan has {} mounts, more than a sandbox is built from", plan.mounts.len()),
+            "Narrow the profile's deny globs, or list fewer extra paths.",
+        )
+        .into());
+    }
+    let bytes = encode(plan, ground, filter)?;
+    seal(&bytes).map_err(|error| {
+        Fault::new(
+            Code::SpawnFailed,
+            format!("the launch could not be stored in memory: {error}"),
+            "Free some memory.",
+        )
+        .into()
+    })
+}
+
+fn encode(plan: &Plan, ground: Ground, filter: &[u8]) -> Result<Vec<u8>, Abort> {
+    let mut buffer = Buffer(Vec::with_capacity(16 * 1024));
+    let mut writer = Writer::new(&mut buffer);
+    writer.u32(walls(plan));
+    writer.u32(plan.identity.uid);
+    writer.u32(plan.identity.gid);
+    writer.u32(u32::from(ground.is_root));
+    writer.u64(plan.limits.scratch_bytes);
+    writer.text(plan.hostname.as_bytes());
+    writer.text(plan.cwd.as_slice());
+    writer.u32(count(plan.mounts.len()));
+    for mount in &plan.mounts {
+        write_mount(&mut writer, mount, ground)?;
+    }
+    let rules = plan.landlock.as_ref().map_or(&[][..], |landlock| &landlock.rules);
+    let abi = if plan.landlock.is_some() { ground.landlock_abi } else { 0 };
+    writer.u64(rights::handled(abi));
+    writer.u64(rights::scoped(abi));
+    writer.u32(count(rules.len()));
+    for rule in rules {
+        writer.text(rule.path.as_slice());
+        writer.u64(rights::allowed(rule.access, abi));
+    }
+    let rlimits = rlimits(plan, ground);
+    writer.u32(count(rlimits.len()));
+    for (resource, value) in rlimits {
+        writer.u32(resource);
+        writer.u64(value);
+    }
+    writer.text(filter);
+    let candidates = candidates(plan);
+    write_texts(&mut writer, &candidates);
+    write_texts(&mut writer, &plan.command.argv);
+    writer.u32(count(plan.env.len()));
+    for (name, value) in &plan.env {
+        writer.text(&[name.as_slice(), b"=", value.as_slice()].concat());
+    }
+    Ok(buffer.0)
+}
+
+/// The planner bounds every list far below this; a longer one reads as malformed.
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+fn write_texts(writer: &mut Writer<'_, Buffer>, texts: &[Bytes]) {
+    writer.u32(count(texts.len()));
+    for text in texts {
+        writer.text(text.as_slice());
+    }
+}
+
+fn c_string(bytes: &Bytes) -> Result<CString, Abort> {
+    CString::new(bytes.as_slice()).map_err(|_| {
+        Refusal::new(Code::OptionInvalid, format!("the path {bytes} holds a NUL byte"), "Remove it.").into()
+    })
+}
+
+fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, ground: Ground) -> Result<(), Abort> {
+    let held;
+    let step = match &mount.kind {
+        MountKind::Dir { mode } => MountStep::Dir { mode: *mode },
+        MountKind::File { mode, contents } => MountStep::File { mode: *mode, contents: contents.as_slice() },
+        MountKind::Symlink { to } => {
+            held = c_string(to)?;
+            MountStep::Symlink { to: &held }
+        }
+        MountKind::Scratch { mode } => MountStep::Scratch { mode: *mode },
+        MountKind::Bind(bind) if ground.is_root => {
+            MountStep::BindDonated { is_dir: bind.source.is_dir, writable: bind.writable }
+        }
+        MountKind::Bind(bind) => {
+            held = c_string(&bind.source.path)?;
+            MountStep::BindPath {
+                source: &held,
+                dev: bind.source.dev,
+                ino: bind.source.ino,
+                is_dir: bind.source.is_dir,
+                writable: bind.writable,
+            }
+        }
+        MountKind::Proc => MountStep::Proc,
+        MountKind::DevPts => MountStep::DevPts,
+        MountKind::Device => MountStep::Device,
+        MountKind::Mask { is_dir, optional } => MountStep::Mask { is_dir: *is_dir, optional: *optional },
+        MountKind::Protect { optional } => MountStep::Protect { optional: *optional },
+        MountKind::Pin => MountStep::Pin,
+    };
+    writer.mount(mount.target.as_slice(), step);
+    Ok(())
+}
+
+fn rlimits(plan: &Plan, ground: Ground) -> Vec<(u32, u64)> {
+    // A core file would be written by the host's core_pattern, outside every wall.
+    let mut rlimits = vec![(RLIMIT_CORE, 0)];
+    if let Some(bytes) = plan.limits.file_size_bytes {
+        rlimits.push((RLIMIT_FSIZE, bytes));
+    }
+    if let Some(files) = plan.limits.open_files {
+        // The host's own hard limit may be lower; raising it is not ours to do.
+        let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        rlimits.push((RLIMIT_NOFILE, hard.map_or(files, |hard| files.min(hard))));
+    }
+    if let (Some(seconds), false) = (plan.limits.cpu_seconds, ground.counts_cpu) {
+        rlimits.push((RLIMIT_CPU, seconds));
+    }
+    rlimits
+}
+
+/// As a shell would look for it, on the plan's own PATH.
+fn candidates(plan: &Plan) -> Vec<Bytes> {
+    let Some(program) = plan.command.argv.first() else {
+        return Vec::new();
+    };
+    if program.as_slice().contains(&b'/') {
+        return vec![program.clone()];
+    }
+    let path =
+        plan.env.iter().find(|(name, _)| name.as_slice() == b"PATH").map(|(_, value)| value.as_slice());
+    path.unwrap_or(b"/usr/local/bin:/usr/bin:/bin")
+        .split(|byte| *byte == b':')
+        .filter(|directory| directory.starts_with(b"/"))
+        .map(|directory| Bytes::from([directory, b"/", program.as_slice()].concat()))
+        .collect()
+}
+
+fn seal(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    let memfd = memfd_create(c"stockade-launch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = std::fs::File::from(memfd);
+    file.write_all(bytes)?;
+    let memfd = OwnedFd::from(file);
+    fcntl_add_seals(&memfd, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    Ok(memfd)
+}

@@ -1,0 +1,341 @@
+//! Turns a plan into a running sandbox: one clone3, the id maps, the donated trees, the cgroup, the
+//! gate. Runs in the executor, outside every wall; what happens inside is `stockade-init`'s.
+//! Next on the line: `supervise`.
+
+mod encode;
+mod rights;
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, openat, statx};
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
+    socketpair,
+};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use stockade_launch::{ToInit, wall};
+use stockade_proto::{Bind, Code, Fault, Plan, Refusal, Stdin};
+use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
+
+use crate::Abort;
+use crate::cgroup::{self, CgroupError, Group, TreeKill};
+
+pub(crate) use encode::Ground;
+
+const INIT_NAME: &str = "stockade-init";
+const INIT_ARGV0: &CStr = c"stockade-init";
+
+/// A pipe of this size is drained at 2.2 GB/s, one of 64 KiB at half that. An ordinary user has
+/// 64 MiB of pipe memory; past that the kernel says no and the pipe keeps its size.
+const PIPE_SIZE: usize = 1024 * 1024;
+
+/// A sandbox whose command is about to start.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) control: OwnedFd,
+    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stderr: Option<OwnedFd>,
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) group: Option<Group>,
+    pub(crate) has_pid_namespace: bool,
+}
+
+fn fault(what: &str, error: &dyn std::fmt::Display) -> Abort {
+    Fault::new(
+        Code::SpawnFailed,
+        format!("{what}: {error}"),
+        "Run `stockade doctor`; it shows which part of the host refuses.",
+    )
+    .into()
+}
+
+/// Beside the running executable, or in the install's libexec directory; never through PATH.
+pub fn find_init() -> Result<PathBuf, Abort> {
+    let own = std::env::current_exe()
+        .map_err(|error| fault("the path of this program can't be read from /proc", &error))?;
+    let directory = own.parent().unwrap_or(Path::new("/"));
+    let places = [directory.join(INIT_NAME), directory.join("../libexec/stockade").join(INIT_NAME)];
+    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
+        Fault::new(
+            Code::InitMissing,
+            format!("{INIT_NAME} is not at {} nor at {}", places[0].display(), places[1].display()),
+            "Build or install it beside stockade: `cargo build --release` makes both.",
+        )
+        .into()
+    })
+}
+
+pub(crate) fn tree_kill(plan: &Plan) -> TreeKill {
+    if encode::walls(plan) & wall::PID == 0 { TreeKill::Needed } else { TreeKill::PidNamespace }
+}
+
+fn namespaces(walls: u32) -> Namespaces {
+    let process = walls & wall::PID != 0;
+    Namespaces {
+        user: walls & wall::USER != 0,
+        mount: walls & wall::MOUNT != 0,
+        pid: process,
+        net: walls & wall::NET != 0,
+        ipc: process,
+        uts: walls & wall::UTS != 0,
+    }
+}
+
+struct Ends {
+    ours: OwnedFd,
+    theirs: OwnedFd,
+}
+
+fn output_pipe() -> Result<Ends, Abort> {
+    let (ours, theirs) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|error| fault("a pipe could not be made", &error))?;
+    match fcntl_setpipe_size(&ours, PIPE_SIZE) {
+        // Smaller is slower and nothing else.
+        Ok(_) | Err(_) => {}
+    }
+    rustix::io::ioctl_fionbio(&ours, true).map_err(|error| fault("a pipe could not be set up", &error))?;
+    Ok(Ends { ours, theirs })
+}
+
+fn input(stdin: Stdin) -> Result<(Option<OwnedFd>, OwnedFd), Abort> {
+    match stdin {
+        Stdin::Null => {
+            let null = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
+                .map_err(|error| fault("/dev/null can't be opened", &error))?;
+            Ok((None, null))
+        }
+        Stdin::Piped => {
+            let (theirs, ours) =
+                pipe_with(PipeFlags::CLOEXEC).map_err(|error| fault("a pipe could not be made", &error))?;
+            rustix::io::ioctl_fionbio(&ours, true)
+                .map_err(|error| fault("a pipe could not be set up", &error))?;
+            Ok((Some(ours), theirs))
+        }
+    }
+}
+
+/// Builds the sandbox of `plan` and lets its init through the gate.
+pub(crate) fn spawn(plan: &Plan, host: Option<&cgroup::Host>) -> Result<Running, Abort> {
+    let walls = encode::walls(plan);
+    let ground = Ground {
+        landlock_abi: stockade_sys::landlock_abi(),
+        is_root: rustix::process::geteuid().is_root(),
+        counts_cpu: host.is_some(),
+    };
+    let program = open(&find_init()?, OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())
+        .map_err(|error| fault("stockade-init can't be opened", &error))?;
+    let launch = encode::launch(plan, ground, &filter(plan)?)?;
+    let (control, init_control) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(|error| fault("the control socket could not be made", &error))?;
+    let stdout = output_pipe()?;
+    let stderr = output_pipe()?;
+    let (stdin, init_stdin) = input(plan.stdio.stdin)?;
+    // On v2 the child is born inside its group; the v1 groups are made while init builds its root.
+    let group =
+        host.map(|host| host.begin(&plan.limits, tree_kill(plan))).transpose().map_err(refuse_limits)?;
+    let child = clone_init(&Spawn {
+        namespaces: namespaces(walls),
+        cgroup: group.as_ref().and_then(Group::clone_fd),
+        program: program.as_fd(),
+        argv0: INIT_ARGV0,
+        fds: &[
+            init_stdin.as_fd(),
+            stdout.theirs.as_fd(),
+            stderr.theirs.as_fd(),
+            init_control.as_fd(),
+            launch.as_fd(),
+        ],
+    })
+    .map_err(|error| refuse_spawn(&error))?;
+    let mut running = Running {
+        pidfd: child.pidfd,
+        control,
+        stdout: Some(stdout.ours),
+        stderr: Some(stderr.ours),
+        stdin,
+        group,
+        has_pid_namespace: walls & wall::PID != 0,
+    };
+    drop((init_control, init_stdin, stdout.theirs, stderr.theirs));
+    let passed = pass_the_gate(plan, host, ground, child.pid, &mut running);
+    if let Err(abort) = passed {
+        // Dropping the control socket would end init too; this leaves no doubt.
+        kill_init(&running);
+        return Err(abort);
+    }
+    Ok(running)
+}
+
+fn kill_init(running: &Running) {
+    match rustix::process::pidfd_send_signal(&running.pidfd, rustix::process::Signal::KILL) {
+        // Already gone is what we want.
+        Ok(()) | Err(_) => {}
+    }
+}
+
+fn pass_the_gate(
+    plan: &Plan,
+    host: Option<&cgroup::Host>,
+    ground: Ground,
+    pid: u32,
+    running: &mut Running,
+) -> Result<(), Abort> {
+    if encode::walls(plan) & wall::USER != 0 {
+        let proc = open_proc(pid)?;
+        write_maps(plan, proc.as_fd(), ground)?;
+        let trees = donate(plan, proc.as_fd(), ground)?;
+        tell(&running.control, ToInit::Mapped, &trees)?;
+    }
+    let mut doors = Vec::new();
+    if let (Some(host), Some(group)) = (host, &mut running.group) {
+        host.complete(group, &plan.limits, tree_kill(plan)).map_err(refuse_limits)?;
+        doors = group.doors().map_err(refuse_limits)?;
+    }
+    tell(&running.control, ToInit::Go, &doors)
+}
+
+fn refuse_limits(error: CgroupError) -> Abort {
+    Refusal::new(
+        Code::LayerUnavailable,
+        format!("the limits layer can't be enforced here: {error}"),
+        error.remedy(),
+    )
+    .into()
+}
+
+fn filter(plan: &Plan) -> Result<Vec<u8>, Abort> {
+    match &plan.seccomp {
+        None => Ok(Vec::new()),
+        Some(name) => {
+            stockade_seccomp::filter(name).map(stockade_seccomp::Filter::program_bytes).ok_or_else(|| {
+                Refusal::new(
+                    Code::ProfileInvalid,
+                    format!("there is no system call filter named {name}"),
+                    "Use `default`.",
+                )
+                .into()
+            })
+        }
+    }
+}
+
+fn refuse_spawn(error: &io::Error) -> Abort {
+    let (message, remedy) = match error.raw_os_error() {
+        Some(1 | 13) => (
+            "the kernel refuses new user namespaces to this user",
+            "Run `stockade doctor` for the setting to change; in a container, allow nesting (for example `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`).",
+        ),
+        Some(28 | 87) => (
+            "the host's limit on namespaces is reached",
+            "Raise it: `sudo sysctl user.max_user_namespaces=15000`.",
+        ),
+        Some(38) => ("this kernel has no clone3", "Stockade needs Linux 5.13 or newer."),
+        _ => return fault("the sandbox process could not be created", error),
+    };
+    Refusal::new(
+        Code::LayerUnavailable,
+        format!("the process layer can't be enforced here: {message}"),
+        remedy,
+    )
+    .into()
+}
+
+fn open_proc(pid: u32) -> Result<OwnedFd, Abort> {
+    open(format!("/proc/{pid}"), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
+        .map_err(|error| fault("/proc of the sandbox can't be opened (is /proc mounted?)", &error))
+}
+
+fn write_file(directory: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
+    let file = openat(directory, name, OFlags::WRONLY | OFlags::CLOEXEC, FileMode::empty())?;
+    File::from(file).write_all(text.as_bytes())
+}
+
+/// One id inside, one outside; host root is never inside.
+fn write_maps(plan: &Plan, proc: BorrowedFd<'_>, ground: Ground) -> Result<(), Abort> {
+    let identity = plan.identity;
+    let write = |name: &str, text: &str| {
+        write_file(proc, name, text)
+            .map_err(|error| fault(&format!("{name} of the sandbox can't be written"), &error))
+    };
+    if !ground.is_root {
+        // The kernel's condition for mapping one's own group without privilege.
+        write("setgroups", "deny")?;
+    }
+    write("gid_map", &format!("{} {} 1", identity.gid, identity.host_gid))?;
+    write("uid_map", &format!("{} {} 1", identity.uid, identity.host_uid))
+}
+
+/// Host root opens the trees itself: the sandbox's uid could not even reach `/root`, and only host
+/// root may map owners.
+fn donate(plan: &Plan, proc: BorrowedFd<'_>, ground: Ground) -> Result<Vec<OwnedFd>, Abort> {
+    let mut trees = Vec::new();
+    let mut user_namespace = None;
+    for bind in encode::donated(plan, ground) {
+        let tree = detach(bind)?;
+        if bind.owner_mapped && user_namespace.is_none() {
+            let namespace = openat(proc, "ns/user", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty());
+            user_namespace = Some(
+                namespace.map_err(|error| fault("the sandbox's user namespace can't be opened", &error))?,
+            );
+        }
+        let owner_map = user_namespace.as_ref().filter(|_| bind.owner_mapped).map(AsFd::as_fd);
+        stockade_sys::give_away(tree.as_fd(), owner_map).map_err(|error| refuse_map(bind, &error))?;
+        trees.push(tree);
+    }
+    Ok(trees)
+}
+
+fn detach(bind: &Bind) -> Result<OwnedFd, Abort> {
+    let path = bind.source.path.as_path();
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    let tree = open_tree(CWD, path, flags)
+        .map_err(|error| fault(&format!("{} can't be shown in the sandbox", bind.source.path), &error))?;
+    let stat = statx(&tree, "", AtFlags::EMPTY_PATH, StatxFlags::INO)
+        .map_err(|error| fault(&format!("{} can't be examined", bind.source.path), &error))?;
+    let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    if (dev, stat.stx_ino) == (bind.source.dev, bind.source.ino) {
+        return Ok(tree);
+    }
+    Err(Refusal::new(
+        Code::WorkspaceMissing,
+        format!("{} was replaced while the sandbox was being built", bind.source.path),
+        "Run the command again when nothing else moves that path.",
+    )
+    .into())
+}
+
+fn refuse_map(bind: &Bind, error: &io::Error) -> Abort {
+    Refusal::new(
+        Code::LayerUnavailable,
+        format!("the file system of {} can't show its files to a sandbox of root: {error}", bind.source.path),
+        "Run as an ordinary user, or move the workspace to ext4, xfs or btrfs (overlay file systems of containers can't map owners).",
+    )
+    .into()
+}
+
+fn tell(control: &OwnedFd, message: ToInit, trees: &[OwnedFd]) -> Result<(), Abort> {
+    let packet = message.encode();
+    let fds: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(fds.len()))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        debug_assert!(fits, "the space was made for them");
+    }
+    match sendmsg(control, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL) {
+        // A closed socket: init failed and has said why; the supervisor reads it.
+        Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
+        Err(error) => Err(fault("the sandbox's init can't be reached", &error)),
+    }
+}

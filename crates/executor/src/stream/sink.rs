@@ -1,0 +1,93 @@
+//! Writing without blocking to a descriptor that is not ours to make non-blocking: the flag belongs
+//! to the open file, which a shell shares.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+/// POLLOUT promises this much room in a pipe, and nothing beyond.
+const PROMISED: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) enum Sink<'a> {
+    /// Our own open file on the same pipe or terminal, non-blocking.
+    Reopened(OwnedFd),
+    Socket(BorrowedFd<'a>),
+    /// A regular file: writes don't wait for a reader.
+    File(BorrowedFd<'a>),
+    /// Could not be reopened (another user's terminal after `su`): small writes after POLLOUT.
+    Careful(BorrowedFd<'a>),
+    Discard,
+    /// The reader has gone away.
+    Closed,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Bytes(usize),
+    Full,
+    /// Nobody reads any more, as in a pipeline.
+    Gone,
+    /// The disk is full, the terminal hung up: output is lost.
+    Failed(Errno),
+}
+
+impl<'a> Sink<'a> {
+    pub(crate) fn new(fd: BorrowedFd<'a>) -> Self {
+        let kind = fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        match kind {
+            Ok(FileType::Socket) => Self::Socket(fd),
+            Ok(FileType::RegularFile) => Self::File(fd),
+            _ => {
+                let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+                match open(path, flags, Mode::empty()) {
+                    Ok(own) => Self::Reopened(own),
+                    Err(_) => Self::Careful(fd),
+                }
+            }
+        }
+    }
+
+    /// What to poll for room; nothing where there is always room.
+    pub(crate) fn waits_on(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Reopened(fd) => Some(fd.as_fd()),
+            Self::Socket(fd) | Self::Careful(fd) => Some(*fd),
+            Self::File(_) | Self::Discard | Self::Closed => None,
+        }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Written {
+        let answer = match self {
+            Self::Reopened(fd) => rustix::io::write(fd, bytes),
+            Self::Socket(fd) => send(*fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Self::File(fd) => rustix::io::write(*fd, bytes),
+            Self::Careful(fd) => careful(*fd, bytes),
+            Self::Discard => return Written::Bytes(bytes.len()),
+            Self::Closed => return Written::Gone,
+        };
+        match answer {
+            Ok(count) => Written::Bytes(count),
+            Err(Errno::AGAIN | Errno::INTR) => Written::Full,
+            Err(errno) => {
+                *self = Self::Closed;
+                if errno == Errno::PIPE || errno == Errno::CONNRESET {
+                    Written::Gone
+                } else {
+                    Written::Failed(errno)
+                }
+            }
+        }
+    }
+}
+
+fn careful(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+    let mut poll = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::OUT)];
+    if rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
+        return Err(Errno::AGAIN);
+    }
+    rustix::io::write(fd, &bytes[..bytes.len().min(PROMISED)])
+}

@@ -1,0 +1,231 @@
+//! What the loop waits for, and the two ways of ending a tree: stop (ask) and kill (force).
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use stockade_launch::{FromInit, MAX_MESSAGE, ToInit};
+use stockade_proto::Cancel;
+use stockade_sys::Signal;
+
+use super::{DRAIN, GONE, Reason, Supervisor, Word, fault};
+use crate::Abort;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interest {
+    Everything,
+    /// The tree is dead: only what is left in the pipes.
+    Streams,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ready {
+    pub(super) init: bool,
+    pub(super) control: bool,
+    pub(super) signal: bool,
+    pub(super) parent: bool,
+    pub(super) out_of_memory: bool,
+    pub(super) stdout: bool,
+    pub(super) stdout_room: bool,
+    pub(super) stderr: bool,
+    pub(super) stderr_room: bool,
+    pub(super) stdin: bool,
+    pub(super) stdin_room: bool,
+}
+
+const KILL_AGAIN: Duration = Duration::from_millis(200);
+
+fn timespec(duration: Duration) -> Timespec {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: duration.subsec_nanos().into() }
+}
+
+impl Supervisor<'_> {
+    pub(super) fn wait(&self, timeout: Option<Duration>, interest: Interest) -> Result<Ready, Abort> {
+        let everything = interest == Interest::Everything;
+        let group = self.running.group.as_ref();
+        type Slot = fn(&mut Ready) -> &mut bool;
+        let table: [(Option<BorrowedFd<'_>>, PollFlags, Slot); 11] = [
+            (everything.then(|| self.running.pidfd.as_fd()), PollFlags::IN, |ready| &mut ready.init),
+            (
+                (everything && self.control_open).then(|| self.running.control.as_fd()),
+                PollFlags::IN,
+                |ready| &mut ready.control,
+            ),
+            (self.watch.signals.as_ref().filter(|_| everything).map(AsFd::as_fd), PollFlags::IN, |ready| {
+                &mut ready.signal
+            }),
+            (
+                self.watch.parent.as_ref().filter(|_| everything && self.reason.is_none()).map(AsFd::as_fd),
+                PollFlags::IN,
+                |ready| &mut ready.parent,
+            ),
+            (group.filter(|_| everything).and_then(crate::cgroup::Group::oom_fd), PollFlags::IN, |ready| {
+                &mut ready.out_of_memory
+            }),
+            (self.stdout.source(), PollFlags::IN, |ready| &mut ready.stdout),
+            (self.stdout.blocked_sink(), PollFlags::OUT, |ready| &mut ready.stdout_room),
+            (self.stderr.source(), PollFlags::IN, |ready| &mut ready.stderr),
+            (self.stderr.blocked_sink(), PollFlags::OUT, |ready| &mut ready.stderr_room),
+            (self.feed.source().filter(|_| everything), PollFlags::IN, |ready| &mut ready.stdin),
+            (self.feed.blocked_pipe().filter(|_| everything), PollFlags::OUT, |ready| &mut ready.stdin_room),
+        ];
+        let mut fds = Vec::with_capacity(table.len());
+        let mut slots = Vec::with_capacity(table.len());
+        for (fd, flags, slot) in table {
+            if let Some(fd) = fd {
+                fds.push(PollFd::from_borrowed_fd(fd, flags));
+                slots.push(slot);
+            }
+        }
+        match poll(&mut fds, timeout.map(timespec).as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(fault("waiting for the sandbox failed", &errno)),
+        }
+        let mut ready = Ready::default();
+        for (fd, slot) in fds.iter().zip(slots) {
+            *slot(&mut ready) = !fd.revents().is_empty();
+        }
+        Ok(ready)
+    }
+
+    /// Everything init has said so far: its last word may come together with its end.
+    pub(super) fn read_control(&mut self) -> Result<(), Abort> {
+        let mut packet = [0; MAX_MESSAGE];
+        while self.control_open {
+            let length = match recv(&self.running.control, &mut packet, RecvFlags::DONTWAIT) {
+                Ok((_, length)) => length,
+                Err(Errno::AGAIN) => break,
+                // A reset comes before what init had said: it left without reading our last message.
+                Err(Errno::INTR | Errno::CONNRESET) => continue,
+                Err(errno) => return Err(fault("the sandbox's init can't be heard", &errno)),
+            };
+            match FromInit::decode(&packet[..length]) {
+                Some(FromInit::Started) => {
+                    self.started = true;
+                    self.clock.started();
+                }
+                Some(FromInit::Failed { stage, errno, subject }) => {
+                    self.word = Some(Word::Failed { stage, errno, subject: subject.to_vec() });
+                }
+                Some(FromInit::Ended { status, leaked }) => self.word = Some(Word::Ended { status, leaked }),
+                // The end of the stream, or nothing that our init would say: never listen again.
+                None => self.control_open = false,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_signals(&mut self) -> Result<(), Abort> {
+        let Some(signals) = &self.watch.signals else { return Ok(()) };
+        let signal = signals.read().map_err(|error| fault("signals can't be read", &error))?;
+        match signal {
+            Some(Signal::Interrupt | Signal::Quit) => self.cancel(Cancel::Interrupt),
+            Some(Signal::Terminate) => self.cancel(Cancel::Terminate),
+            Some(Signal::Hangup) => self.cancel(Cancel::Hangup),
+            Some(Signal::WindowChange) | None => {}
+        }
+        Ok(())
+    }
+
+    /// Once: stop. Twice: the person means it.
+    pub(super) fn cancel(&mut self, by: Cancel) {
+        if self.reason.is_some() {
+            self.kill();
+            return;
+        }
+        let signal = match by {
+            Cancel::Interrupt => Signal::Interrupt,
+            Cancel::Terminate => Signal::Terminate,
+            Cancel::Hangup => Signal::Hangup,
+        };
+        self.stop(Reason::Cancelled(by), signal.number());
+    }
+
+    /// Asks the whole tree to end, and starts the grace.
+    pub(super) fn stop(&mut self, reason: Reason, signal: i32) {
+        self.reason.get_or_insert(reason);
+        self.clock.begin_grace(self.plan);
+        // Init reads it once the command runs, however early it is sent.
+        match send(
+            &self.running.control,
+            &ToInit::Signal(signal).encode(),
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        ) {
+            // An init that can't be told is one that is ending.
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Ends the whole tree: PID 1 takes its namespace along; without one, init and the cgroup do it.
+    pub(super) fn kill(&mut self) {
+        if self.running.has_pid_namespace {
+            match rustix::process::pidfd_send_signal(&self.running.pidfd, rustix::process::Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(errno) => self.faults.push(format!("the sandbox's init could not be killed: {errno}")),
+            }
+        } else {
+            // Its end of the socket closes: init kills its children until there are none.
+            match rustix::net::shutdown(&self.running.control, rustix::net::Shutdown::Write) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if let Some(group) = &self.running.group
+            && let Err(error) = group.kill()
+        {
+            self.faults.push(format!("the cgroup could not be killed: {error}"));
+        }
+        self.clock.killed(KILL_AGAIN);
+    }
+
+    /// The tree is dead; what it wrote before is still in the pipes.
+    pub(super) fn drain(&mut self) -> Result<(), Abort> {
+        let mut buffer = vec![0; crate::stream::CHUNK];
+        let mut deadline = Instant::now() + DRAIN;
+        while !(self.stdout.is_done() && self.stderr.is_done()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.stdout.close();
+                self.stderr.close();
+                // A reader that is slow gets what was promised; one that is gone closes its end.
+                if self.stdout.blocked_sink().is_none() && self.stderr.blocked_sink().is_none() {
+                    break;
+                }
+                deadline = Instant::now() + DRAIN;
+                if self.clock.reader_gave_up(self.plan) {
+                    break;
+                }
+            }
+            let before = self.stdout.totals().bytes + self.stderr.totals().bytes;
+            let ready = self.wait(Some(left), Interest::Streams)?;
+            self.relay(ready, &mut buffer)?;
+            if self.stdout.totals().bytes + self.stderr.totals().bytes > before
+                || ready.stdout_room
+                || ready.stderr_room
+            {
+                deadline = Instant::now() + DRAIN;
+            }
+        }
+        Ok(())
+    }
+
+    /// The group must be empty and gone, whatever the outcome.
+    pub(super) fn release_group(&mut self) {
+        let Some(group) = self.running.group.take() else { return };
+        if !matches!(group.wait_empty(Instant::now()), Ok(true)) {
+            if let Err(error) = group.kill() {
+                self.faults.push(format!("the cgroup could not be killed: {error}"));
+            }
+            match group.wait_empty(Instant::now() + GONE) {
+                Ok(true) => {}
+                Ok(false) => self.faults.push("processes of the execution could not be killed".to_owned()),
+                Err(error) => self.faults.push(format!("the cgroup could not be examined: {error}")),
+            }
+        }
+        if let Err(error) = group.remove() {
+            self.faults.push(format!("the cgroup could not be removed: {error}"));
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Looks at the host for the planner: the caller, the workspace, profile files, toolchains, deny matches, git.
+//! Reads only, decides nothing that policy can decide, and follows no symlink that a workspace could have
+//! planted. Landlock, cgroups and namespaces are probed elsewhere. Next: `stockade_policy::plan`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read as _;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode as FileMode, OFlags, RawDir, ResolveFlags, Stat};
+use rustix::io::Errno;
+use stockade_policy::{
+    Caller, Capacity, Extra, GitFacts, GitIdentity, HostReport, LayerReport, Match, Needs, Object,
+    SYSTEM_PATHS, Shown, SystemPath,
+};
+use stockade_proto::{Bytes, Code, Mode, Refusal};
+
+mod denials;
+mod git;
+mod profiles;
+
+pub use profiles::{Profiles, read_profile};
+
+/// Each match becomes a mount of some microseconds; past this the globs are too wide to be meant.
+const MAX_MATCHES: usize = 4_096;
+
+/// `.git` files, git settings and passwd: read whole, so bounded.
+const MAX_TEXT_BYTES: u64 = 1024 * 1024;
+
+/// Entries of an exposed toolchain that are looked at for credentials; a larger one is not shown.
+const MAX_SCAN: usize = 20_000;
+
+/// Big enough that most directories take one call.
+const LISTING_BYTES: usize = 32 * 1024;
+
+/// The kernel's own default, where the setting can't be read.
+const DEFAULT_PID_MAX: u64 = 32_768;
+
+/// The caller as the kernel and its environment know it.
+pub fn caller() -> Caller {
+    let uid = rustix::process::geteuid().as_raw();
+    let env: Vec<(Bytes, Bytes)> =
+        std::env::vars_os().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect();
+    let home = env.iter().find(|(name, _)| name.as_slice() == b"HOME").map(|(_, value)| value.to_path_buf());
+    let has_user = env.iter().any(|(name, _)| name.as_slice() == b"USER");
+    let home = home.filter(|home| home.is_absolute());
+    // The passwd file is read only for what the environment does not say.
+    let entry = if has_user && home.is_some() { None } else { passwd_entry(uid) };
+    let (user, passwd_home) = entry.map_or((None, None), |(user, home)| (Some(user), Some(home)));
+    let home = home.or(passwd_home).unwrap_or_else(|| PathBuf::from("/"));
+    let home = object(&home).map_or_else(|_| Bytes::from(home), |object| object.path);
+    Caller { uid, gid: rustix::process::getegid().as_raw(), user, home, env }
+}
+
+fn passwd_entry(uid: u32) -> Option<(Bytes, PathBuf)> {
+    let text = read_bounded(Path::new("/etc/passwd"), MAX_TEXT_BYTES)?;
+    text.split(|byte| *byte == b'\n').find_map(|line| {
+        let fields = line.split(|byte| *byte == b':').collect::<Vec<_>>();
+        let [name, _, number, _, _, home, ..] = fields.as_slice() else { return None };
+        (*number == uid.to_string().as_bytes())
+            .then(|| (Bytes::from(*name), PathBuf::from(OsStr::from_bytes(home))))
+    })
+}
+
+/// The workspace's real place, refused where it is missing or no workspace at all.
+pub fn workspace(path: &Bytes, caller: &Caller) -> Result<Object, Refusal> {
+    let missing = |why: String| {
+        Refusal::new(
+            Code::WorkspaceMissing,
+            format!("the workspace `{path}` {why}"),
+            "create it, or give another one with --workspace DIR",
+        )
+    };
+    let found = object(path.as_path()).map_err(|errno| missing(format!("can't be opened: {errno}")))?;
+    if !found.is_dir {
+        return Err(missing("is not a directory".to_owned()));
+    }
+    stockade_policy::check_workspace(&found.path, &caller.home)?;
+    open_directory(found.path.as_path()).map_err(|errno| missing(format!("can't be read: {errno}")))?;
+    Ok(found)
+}
+
+/// Everything the plan needs to know, looked at once.
+pub fn survey(
+    needs: &Needs,
+    workspace: Object,
+    caller: Caller,
+    layers: LayerReport,
+) -> Result<HostReport, Refusal> {
+    let mut report = HostReport {
+        cwd: needs.cwd.as_ref().map(|cwd| real_cwd(cwd, &workspace)).transpose()?,
+        capacity: capacity(),
+        system: Vec::new(),
+        extras: Vec::new(),
+        path: Vec::new(),
+        shown: Vec::new(),
+        scratch: Vec::new(),
+        deny: Vec::new(),
+        deny_write: Vec::new(),
+        absent: Vec::new(),
+        guard_git: needs.guard_git,
+        git: GitFacts::Absent,
+        git_identity: GitIdentity::default(),
+        warnings: Vec::new(),
+        caller,
+        workspace,
+        layers,
+    };
+    report.path = path_directories(&report.caller).into_iter().map(Bytes::from).collect();
+    match needs.mode {
+        Mode::Host => Ok(report),
+        Mode::Sandbox => {
+            report.system = system();
+            report.extras = needs
+                .paths
+                .iter()
+                .map(|needed| Extra { needed: needed.clone(), object: object(needed.path.as_path()).ok() })
+                .collect();
+            if needs.toolchains {
+                toolchains(&mut report);
+            }
+            report.git_identity = git::git_identity(&report.caller);
+            git::git(&mut report)?;
+            denials::denials(needs, &mut report)?;
+            Ok(report)
+        }
+    }
+}
+
+/// What is at a path once symlinks are followed. The descriptor's own name is asked for rather than each
+/// component: three calls instead of two per component.
+fn object(path: &Path) -> Result<Object, Errno> {
+    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
+    Ok(of_stat(real_path(&fd)?, &stat))
+}
+
+fn real_path(fd: &OwnedFd) -> Result<Bytes, Errno> {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let path = rustix::fs::readlinkat(CWD, link, Vec::new())?.into_bytes();
+    if path.starts_with(b"/") { Ok(Bytes::from(path)) } else { Err(Errno::NOENT) }
+}
+
+fn of_stat(path: Bytes, stat: &Stat) -> Object {
+    Object {
+        path,
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        is_dir: FileType::from_raw_mode(stat.st_mode).is_dir(),
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    }
+}
+
+fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
+}
+
+/// Below `root`, through no symlink at all: what a workspace names must be in the workspace.
+fn open_beneath(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, FileMode::empty(), resolve)
+}
+
+/// A small regular file; anything else is as good as missing.
+fn read_bounded(path: &Path, limit: u64) -> Option<Vec<u8>> {
+    // Without O_NONBLOCK a FIFO would hold us forever.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = rustix::fs::open(path, flags, FileMode::empty()).ok()?;
+    read_regular(fd, limit).ok()
+}
+
+fn read_regular(fd: OwnedFd, limit: u64) -> Result<Vec<u8>, String> {
+    let stat = rustix::fs::fstat(&fd).map_err(|errno| errno.to_string())?;
+    if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err("is not a regular file".to_owned());
+    }
+    let mut text = Vec::new();
+    let read = fs::File::from(fd).take(limit + 1).read_to_end(&mut text);
+    match read {
+        Ok(count) if u64::try_from(count).is_ok_and(|count| count <= limit) => Ok(text),
+        Ok(_) => Err(format!("is larger than {limit} bytes")),
+        Err(error) => Err(format!("can't be read: {error}")),
+    }
+}
+
+fn real_cwd(cwd: &Bytes, workspace: &Object) -> Result<Bytes, Refusal> {
+    let path = workspace.path.as_path().join(cwd.as_path());
+    let refuse = |why: &str| {
+        Refusal::new(
+            Code::CwdOutside,
+            format!("the working directory `{cwd}` {why}"),
+            format!("choose a directory below the workspace `{}`", workspace.path),
+        )
+    };
+    match object(&path) {
+        Ok(found) if found.is_dir => Ok(found.path),
+        Ok(_) => Err(refuse("is not a directory")),
+        Err(_) => Err(refuse("does not exist")),
+    }
+}
+
+fn capacity() -> Capacity {
+    let memory = rustix::system::sysinfo();
+    let unit = u64::from(memory.mem_unit.max(1));
+    let number = |path: &str| {
+        let text = read_bounded(Path::new(path), 64)?;
+        std::str::from_utf8(&text).ok()?.trim().parse::<u64>().ok()
+    };
+    // The standard library asks the cgroup files too, which costs more than all the rest here.
+    let usable_cores =
+        || std::thread::available_parallelism().ok().and_then(|cores| u64::try_from(cores.get()).ok());
+    Capacity {
+        memory_bytes: memory.totalram.saturating_mul(unit),
+        cores: online_cores().or_else(usable_cores).unwrap_or(1),
+        pid_max: number("/proc/sys/kernel/pid_max").unwrap_or(DEFAULT_PID_MAX),
+    }
+}
+
+/// `0-3,8`: the host's cores, not those this process happens to be bound to.
+fn online_cores() -> Option<u64> {
+    let text = read_bounded(Path::new("/sys/devices/system/cpu/online"), 4096)?;
+    std::str::from_utf8(&text).ok()?.trim().split(',').try_fold(0, |total: u64, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let count = last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)?;
+        total.checked_add(count)
+    })
+}
+
+fn system() -> Vec<SystemPath> {
+    SYSTEM_PATHS
+        .iter()
+        .filter_map(|path| {
+            let stat = rustix::fs::lstat(*path).ok()?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind.is_symlink() {
+                let to = rustix::fs::readlink(*path, Vec::new()).ok()?.into_bytes();
+                return Some(SystemPath::Symlink { path: Bytes::from(*path), to: Bytes::from(to) });
+            }
+            kind.is_dir().then(|| SystemPath::Directory(of_stat(Bytes::from(*path), &stat)))
+        })
+        .collect()
+}
+
+/// PATH's directories that exist, each once, at their real place. Relative ones follow whoever moves the
+/// working directory, so they are dropped.
+fn path_directories(caller: &Caller) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let path = caller.variable("PATH").map_or(&[][..], Bytes::as_slice);
+    let mut seen: Vec<&[u8]> = Vec::new();
+    for entry in path.split(|byte| *byte == b':').filter(|entry| entry.starts_with(b"/")) {
+        if seen.contains(&entry) {
+            continue;
+        }
+        seen.push(entry);
+        let Ok(real) = object(Path::new(OsStr::from_bytes(entry))) else { continue };
+        let real_path = real.path.to_path_buf();
+        // A colon would split it in two inside the sandbox.
+        if real.is_dir && !real.path.as_slice().contains(&b':') && !found.contains(&real_path) {
+            found.push(real_path);
+        }
+    }
+    found
+}
+
+fn toolchains(report: &mut HostReport) {
+    let system = report
+        .system
+        .iter()
+        .filter_map(|path| match path {
+            SystemPath::Directory(object) => Some(object.path.to_path_buf()),
+            SystemPath::Symlink { .. } => None,
+        })
+        .collect::<Vec<_>>();
+    let shown_anyway = system.iter().map(PathBuf::as_path).collect::<Vec<_>>();
+    let path = report.path.iter().map(Bytes::to_path_buf).collect::<Vec<_>>();
+    let (home, workspace) = (report.caller.home.to_path_buf(), report.workspace.path.to_path_buf());
+    let candidates = stockade_policy::candidates(&report.caller, &workspace, &shown_anyway, &path);
+    for (path, reason) in candidates.show {
+        let Ok(object) = object(&path) else { continue };
+        let real = object.path.as_path();
+        // A candidate may be a link to anywhere: what it really is must not be more than it seems.
+        let too_much = home.starts_with(real) || workspace.starts_with(real);
+        let kernel = ["/proc", "/sys", "/dev", "/run"].iter().any(|kernel| real.starts_with(kernel));
+        let shown = shown_anyway.iter().any(|shown| real.starts_with(shown));
+        let twice = report.shown.iter().any(|known| real.starts_with(known.object.path.as_path()));
+        if too_much || kernel || shown || twice {
+            continue;
+        }
+        match credentials(&object) {
+            Some(credentials) => report.shown.push(Shown { object, reason, credentials }),
+            None => report
+                .warnings
+                .push(format!("`{}` is not shown: it can't be checked for credentials", object.path)),
+        }
+    }
+    report.scratch = candidates.scratch.into_iter().filter(|root| root.is_dir()).map(Bytes::from).collect();
+}
+
+/// Credential files at most two levels down, or nothing if that can't be told.
+fn credentials(shown: &Object) -> Option<Vec<Match>> {
+    let root = shown.path.as_path();
+    if !shown.is_dir {
+        let is_config = root.file_name().is_some_and(|name| name == "config.toml" || name == "config");
+        let holds = is_config && stockade_policy::holds_token(&read_bounded(root, MAX_TEXT_BYTES)?);
+        return (!holds).then(Vec::new);
+    }
+    let mut found = Vec::new();
+    let mut below = Vec::new();
+    let mut seen = 0;
+    for depth in 0..2 {
+        let level = if depth == 0 { vec![root.to_path_buf()] } else { std::mem::take(&mut below) };
+        for dir in level {
+            let Ok(fd) = open_directory(&dir) else { continue };
+            let listed = list(fd.as_fd(), &mut |name, kind| {
+                seen += 1;
+                let path = dir.join(OsStr::from_bytes(name));
+                if stockade_policy::is_credential(name) && (kind.is_file() || kind.is_dir()) {
+                    found.push(Match { path: Bytes::from(path), is_dir: kind.is_dir() });
+                } else if kind.is_dir() && depth == 0 {
+                    below.push(path);
+                }
+                seen <= MAX_SCAN
+            });
+            if listed.is_err() || seen > MAX_SCAN {
+                return None;
+            }
+        }
+    }
+    Some(found)
+}
+
+/// Calls `each` with every entry until it says stop.
+fn list(fd: BorrowedFd<'_>, each: &mut dyn FnMut(&[u8], FileType) -> bool) -> Result<(), Errno> {
+    let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
+    let mut entries = RawDir::new(fd, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown {
+            let stat = rustix::fs::statat(fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+            kind = stat.map_or(kind, |stat| FileType::from_raw_mode(stat.st_mode));
+        }
+        if !each(name, kind) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn planted(what: &Path) -> Refusal {
+    Refusal::new(
+        Code::WorkspaceForbidden,
+        format!("`{}` is a symbolic link, which can't be protected from changes", Bytes::from(what)),
+        "replace it by what it leads to, or use a profile whose `deny-write` does not name it",
+    )
+}
+
+fn too_large(workspace: &Bytes, what: &str, bound: usize) -> Refusal {
+    Refusal::new(
+        Code::WorkspaceTooLarge,
+        format!("the workspace `{workspace}` has more than {bound} {what} to check against the deny lists"),
+        "use a smaller workspace, or a profile whose `deny` and `deny-write` name paths without `*`",
+    )
+}
+
+#[cfg(test)]
+mod tests;
