@@ -1,0 +1,118 @@
+//! `.env` in a workspace: there, and unreadable by every name the attacker can make for it.
+
+use stockade_escape_tests::{SECRET, Sandbox, wall};
+
+fn with_env() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.plant("work/.env", SECRET);
+    sandbox.plant("work/sub/deep/.env", SECRET);
+    sandbox.plant("work/file", "x");
+    sandbox
+}
+
+/// The attack gets nothing, whichever of its steps fails, and the file is what it was.
+#[track_caller]
+fn safe(attack: &str) {
+    let sandbox = with_env();
+    let ran = sandbox.run_attack(attack);
+    assert!(!ran.stdout_text().contains("walrus"), "{attack}: {ran}");
+    let open = with_env();
+    assert_eq!(open.bare(attack).won(), SECRET, "{attack} does not work without walls");
+    assert_eq!(
+        std::fs::read_to_string(sandbox.workspace().join(".env")).expect("the file"),
+        SECRET,
+        "{attack}"
+    );
+}
+
+#[test]
+fn by_its_name() {
+    wall(&with_env(), "read ./.env");
+    wall(&with_env(), "read ./sub/deep/.env");
+    let sandbox = with_env();
+    wall(&sandbox, &format!("read {}/.env", sandbox.workspace().display()));
+}
+
+#[test]
+fn by_magic_links() {
+    for attack in [
+        "read /proc/self/cwd/.env",
+        "open-dir . , read-at .env",
+        "open-dir ./sub/deep , read-at ./.env",
+        "chdir ./sub/deep , read ./.env",
+        "chdir ./sub , read ./deep/../deep/.env",
+    ] {
+        safe(attack);
+    }
+    safe("symlink .env ./s , read ./s");
+    safe("symlink . ./s , read ./s/.env");
+}
+
+#[test]
+fn by_a_new_name() {
+    for attack in [
+        "link ./.env ./l , read ./l",
+        "link-fd ./.env ./l , read ./l",
+        "rename ./.env ./r , read ./r",
+        "exchange ./.env ./file , read ./file",
+    ] {
+        safe(attack);
+    }
+}
+
+#[test]
+fn by_moving_its_directory() {
+    for attack in [
+        "rename ./sub ./sub2 , read ./sub2/deep/.env",
+        "rename ./sub/deep ./deep2 , read ./deep2/.env",
+        "mkdir ./other , exchange ./sub ./other , read ./other/deep/.env",
+    ] {
+        safe(attack);
+    }
+}
+
+#[test]
+fn by_removing_what_covers_it() {
+    let sandbox = with_env();
+    for attack in
+        ["unlink ./.env", "try become-root , umount ./.env , read ./.env", "truncate ./.env", "write ./.env"]
+    {
+        sandbox.attack(attack).held();
+    }
+    assert_eq!(std::fs::read_to_string(sandbox.workspace().join(".env")).expect("the file"), SECRET);
+    assert_eq!(std::fs::read_to_string(sandbox.workspace().join("sub/deep/.env")).expect("the file"), SECRET);
+}
+
+#[test]
+fn by_programs_that_copy() {
+    let sandbox = with_env();
+    for script in [
+        "cp -r sub copy; cat copy/deep/.env",
+        "tar cf - . | tar xOf - ./.env",
+        "grep -r walrus .",
+        "cat .en?",
+    ] {
+        let ran = sandbox.run(&["sh", "-c", script]);
+        assert!(!ran.stdout_text().contains("walrus"), "{script}: {ran}");
+    }
+}
+
+#[test]
+fn as_a_symlink_to_another_file() {
+    // The name is denied, and so is what it names, as long as it is in the workspace.
+    let sandbox = Sandbox::new();
+    sandbox.plant("work/real-env", SECRET);
+    std::os::unix::fs::symlink("real-env", sandbox.workspace().join(".env")).expect("a symlink");
+    let ran = sandbox.run_attack("read ./.env");
+    // Refusing to start is an answer too.
+    assert!(!ran.stdout_text().contains("walrus"), "{ran}");
+}
+
+#[test]
+fn as_a_directory() {
+    let sandbox = Sandbox::new();
+    sandbox.plant("work/.env/inner", SECRET);
+    let ran = sandbox.run_attack("read ./.env/inner");
+    assert!(!ran.stdout_text().contains("walrus"), "{ran}");
+    sandbox.bare("read ./.env/inner").won();
+}
