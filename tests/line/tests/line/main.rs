@@ -1,0 +1,30 @@
+//! The line, end to end, through the command line: one file per theme, promises by their ids in
+//! `docs/SPECIFICATION.md`. What a host can't show is said loudly on stderr (`SKIP ...`).
+
+#![expect(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod arguments;
+mod bad_commands;
+mod bad_workspaces;
+mod degraded;
+mod environment;
+mod exit_codes;
+mod hard_times;
+mod json;
+mod kills;
+mod limits;
+mod memory;
+mod neighbours;
+mod outside;
+mod policy_command;
+mod profile_errors;
+mod profiles;
+mod redaction;
+mod shell;
+mod signals;
+mod stdin;
+mod streams;
+mod terminal;
+mod timeouts;
+mod tools;
+mod usage;
