@@ -87,6 +87,10 @@ impl Report {
         Ok(Self { target: Some(File::from(fd)) })
     }
 
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.target.is_some()
+    }
+
     pub(crate) fn write(&mut self, ended: Result<&ExecutionResult, &Abort>) -> Result<(), Abort> {
         let Some(target) = &mut self.target else { return Ok(()) };
         let body = match ended {

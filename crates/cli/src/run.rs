@@ -89,16 +89,19 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8, Abort> {
     let ended = ended
         .map(|result| result.map(|result| secrets::in_result(&redactor, result)))
         .map_err(|abort| secrets::in_abort(&redactor, abort));
-    match &ended {
-        Ok(Some(result)) => {
-            report.write(Ok(result))?;
-            say::outcome(result);
+    match ended {
+        Ok(Some(mut result)) => {
+            if report.is_wanted() {
+                secrets::in_command(&redactor, &mut result);
+            }
+            report.write(Ok(&result))?;
+            say::outcome(&result);
             Ok(result.exit_code)
         }
         Ok(None) => Ok(0),
         Err(abort) => {
-            report.write(Err(abort))?;
-            ended.map(|_| 0)
+            report.write(Err(&abort))?;
+            Err(abort)
         }
     }
 }

@@ -51,10 +51,14 @@ pub(crate) fn in_text(redactor: &Redactor, text: &str) -> String {
     String::from_utf8_lossy(&redactor.redact(text.as_bytes())).into_owned()
 }
 
-pub(crate) fn in_result(redactor: &Redactor, mut result: ExecutionResult) -> ExecutionResult {
+/// The command as the report quotes it.
+pub(crate) fn in_command(redactor: &Redactor, result: &mut ExecutionResult) {
     for argument in &mut result.command {
         *argument = Bytes::from(redactor.redact(argument.as_slice()).into_owned());
     }
+}
+
+pub(crate) fn in_result(redactor: &Redactor, mut result: ExecutionResult) -> ExecutionResult {
     match &mut result.outcome {
         Outcome::LaunchFailed { message, .. } | Outcome::Lost { message } => {
             *message = in_text(redactor, message)

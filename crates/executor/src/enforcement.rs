@@ -11,6 +11,17 @@ pub(crate) fn of(plan: &Plan, group: Option<&Group>) -> Vec<Enforcement> {
     Layer::ALL.into_iter().map(|layer| row(plan, group, layer)).collect()
 }
 
+/// Init verifies the walls before it starts the command; without a start, nothing was shown to stand.
+pub(crate) fn proven(mut rows: Vec<Enforcement>, started: bool) -> Vec<Enforcement> {
+    if !started {
+        for row in &mut rows {
+            row.state = State::Off;
+            row.detail = "the command did not start".to_owned();
+        }
+    }
+    rows
+}
+
 fn row(plan: &Plan, group: Option<&Group>, layer: Layer) -> Enforcement {
     let off = || (State::Off, "switched off by the profile".to_owned());
     let (state, detail) = match (plan.layers.get(layer), layer) {

@@ -4,7 +4,7 @@
 
 pub mod cgroup;
 mod enforcement;
-mod leftovers;
+mod placeholders;
 mod prepare;
 mod spawn;
 mod stream;
@@ -49,19 +49,17 @@ pub fn execute(
     watch: &Watch,
 ) -> Result<ExecutionResult, Abort> {
     let begun = Instant::now();
-    let Prepared { plan, limits: host, presence } = prepared;
+    let Prepared { plan, limits: host } = prepared;
     let swept = host.as_ref().map(cgroup::sweep);
-    if let Some(presence) = presence {
-        presence.hold(plan)?;
-    }
+    let holds = placeholders::Holds::take(plan)?;
     let running = spawn::spawn(plan, host.as_ref())?;
-    let enforcement = enforcement::of(plan, running.group.as_ref());
+    let planned = enforcement::of(plan, running.group.as_ref());
     let supervised = supervise::supervise(plan, running, io, watch, begun)?;
     let mut cleanup_faults = supervised.cleanup_faults;
     let lost = supervised.lost_output.is_some();
     cleanup_faults.extend(supervised.lost_output);
     cleanup_faults.extend(swept.into_iter().flat_map(|swept| swept.faults).map(|fault| fault.to_string()));
-    cleanup_faults.extend(presence.as_ref().and_then(leftovers::Presence::leave));
+    cleanup_faults.extend(holds.leave());
     Ok(ExecutionResult {
         execution: execution.to_owned(),
         profile: plan.profile.clone(),
@@ -76,7 +74,7 @@ pub fn execute(
         stderr: supervised.stderr,
         leaked_descendants: supervised.leaked_descendants,
         limits_hit: supervised.limits_hit,
-        enforcement,
+        enforcement: enforcement::proven(planned, supervised.started),
         cleanup_faults,
     })
 }

@@ -5,12 +5,11 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
-use stockade_policy::{Caller, LayerReport, Object, Request, Sources, Unavailable, View};
-use stockade_proto::{Code, Fault, Layer, Mode, Plan, Refusal, Requirement};
+use stockade_policy::{Caller, LayerReport, Object, Request, Sources, Unavailable};
+use stockade_proto::{Code, Fault, Layer, Plan, Refusal, Requirement};
 
 use crate::cgroup;
 use crate::enforcement::layer_facts;
-use crate::leftovers::Presence;
 use crate::{Abort, spawn, survey};
 
 /// A plan, and what the host holds its limits with.
@@ -18,8 +17,6 @@ use crate::{Abort, spawn, survey};
 pub struct Prepared {
     pub plan: Plan,
     pub(crate) limits: Option<cgroup::Host>,
-    /// Where the workspace is writable, names in it may have to be held.
-    pub(crate) presence: Option<Presence>,
 }
 
 #[derive(Debug)]
@@ -80,11 +77,6 @@ fn prepare_from(
     sources: &dyn Sources,
 ) -> Result<Preparation, Abort> {
     let profile = stockade_policy::resolve(&request.profile, sources)?;
-    let presence = if profile.mode.value == Mode::Sandbox && profile.fs.value == View::WorkspaceRw {
-        Some(Presence::enter(&workspace.path)?)
-    } else {
-        None
-    };
     let needs = stockade_policy::needs(&profile, request, &caller)?;
     let report = survey::survey(&needs, workspace, caller, layers())?;
     let plan = stockade_policy::plan(request, &profile, &report)?;
@@ -100,13 +92,13 @@ fn prepare_from(
         .into());
     }
     if plan.layers.limits == Requirement::Off {
-        return Ok(Preparation::Ready(Box::new(Prepared { plan, limits: None, presence })));
+        return Ok(Preparation::Ready(Box::new(Prepared { plan, limits: None })));
     }
     let host = cgroup::Host::detect().map_err(|error| {
         Fault::new(Code::HostUnreadable, format!("the host's cgroups can't be read: {error}"), error.remedy())
     })?;
     let Err(unavailable) = host.availability(&plan.limits, spawn::tree_kill(&plan)) else {
-        return Ok(Preparation::Ready(Box::new(Prepared { plan, limits: Some(host), presence })));
+        return Ok(Preparation::Ready(Box::new(Prepared { plan, limits: Some(host) })));
     };
     // Planned again, so that `must` refuses and `prefer` is recorded, in the one place that does so.
     let mut report = report;
@@ -114,7 +106,7 @@ fn prepare_from(
         .layers
         .without(Layer::Limits, Unavailable { why: unavailable.to_string(), remedy: unavailable.remedy() });
     match stockade_policy::plan(request, &profile, &report) {
-        Ok(plan) => Ok(Preparation::Ready(Box::new(Prepared { plan, limits: None, presence }))),
+        Ok(plan) => Ok(Preparation::Ready(Box::new(Prepared { plan, limits: None }))),
         Err(refusal) if unavailable.a_scope_helps() => Ok(Preparation::NeedsScope(refusal)),
         Err(refusal) => Err(refusal.into()),
     }

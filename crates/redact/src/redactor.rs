@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::cover::Label;
 use crate::known::Known;
@@ -19,7 +19,8 @@ pub struct Redactor {
 
 pub(crate) struct Compiled {
     pub(crate) known: Option<Known>,
-    pub(crate) shapes: Option<Shapes>,
+    /// Compiled at the first byte: many commands print none.
+    shapes: Option<OnceLock<Shapes>>,
     markers: Vec<Box<[u8]>>,
     pub(crate) secrets: Label,
 }
@@ -29,7 +30,7 @@ impl Redactor {
     pub fn new(secrets: &[Secret], shapes: bool) -> Result<Self, SecretError> {
         let known = Known::new(secrets)?;
         let count = Label::try_from(secrets.len()).unwrap_or(Label::MAX);
-        let shapes = shapes.then(|| Shapes::new(count));
+        let shapes = shapes.then(OnceLock::new);
         let marker = |name: &str| format!("[redacted:{name}]").into_bytes().into();
         let known_markers = secrets.iter().map(|secret| marker(secret.name()));
         let markers = known_markers.chain(shapes::names().map(marker)).collect();
@@ -53,6 +54,10 @@ impl Redactor {
 }
 
 impl Compiled {
+    pub(crate) fn shapes(&self) -> Option<&Shapes> {
+        self.shapes.as_ref().map(|shapes| shapes.get_or_init(|| Shapes::new(self.secrets)))
+    }
+
     pub(crate) fn marker(&self, label: Label) -> &[u8] {
         self.markers.get(label as usize).map_or(b"[redacted]", |marker| marker)
     }

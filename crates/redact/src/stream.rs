@@ -61,7 +61,7 @@ impl Stream {
             if let Some(known) = &self.redactor.compiled.known {
                 self.known = known.scan(self.known, piece, base, &mut self.covers);
             }
-            if let Some(shapes) = &self.redactor.compiled.shapes {
+            if let Some(shapes) = self.redactor.compiled.shapes() {
                 shapes.scan(&mut self.shapes, piece, base, &mut self.covers);
             }
             self.next += piece.len() as u64;

@@ -34,6 +34,8 @@ const SETUP: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Supervised {
+    /// Whether the command ran at all.
+    pub(crate) started: bool,
     /// Output that could not be delivered, other than to a reader that left.
     pub(crate) lost_output: Option<String>,
     pub(crate) outcome: Outcome,

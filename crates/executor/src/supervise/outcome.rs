@@ -61,6 +61,7 @@ impl Supervisor<'_> {
                 relay.failure().map(|errno| format!("{name} could not be written: {errno}"))
             });
         Supervised {
+            started: self.started,
             lost_output,
             outcome,
             usage: usage(&counters, rusage, begun),

@@ -12,4 +12,4 @@ if [ "$(id -u)" -ne 0 ] && mkdir "$cgroup/tests" 2> /dev/null; then
 fi
 export STOCKADE_BIN_DIR=$here/bin
 # Output of passing tests too: that is where a skip says so.
-exec timeout --kill-after=10 "$SUITE_SECONDS" "$here/tests/$1" --test-threads=2 --color=never --show-output "${filter[@]}" "${@:2}"
+exec timeout --kill-after=10 "$SUITE_SECONDS" "$here/tests/$1" --test-threads=6 --color=never --show-output "${filter[@]}" "${@:2}"
