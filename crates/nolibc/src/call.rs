@@ -80,7 +80,6 @@ pub(crate) mod nr {
     pub(crate) const OPENAT: usize = 257;
     pub(crate) const MKDIRAT: usize = 258;
     pub(crate) const UNSHARE: usize = 272;
-    pub(crate) const UNLINKAT: usize = 263;
     pub(crate) const SYMLINKAT: usize = 266;
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const SIGNALFD4: usize = 289;

@@ -16,7 +16,6 @@ const RESOLVE_NO_SYMLINKS: u64 = 0x04;
 const RESOLVE_BENEATH: u64 = 0x08;
 
 const AT_EMPTY_PATH: usize = 0x1000;
-const AT_REMOVEDIR: usize = 0x200;
 const STATX_TYPE_INO: usize = 0x0001 | 0x0100;
 const STATX_SIZE: usize = 0x0200;
 
@@ -82,12 +81,6 @@ pub fn mkdirat(base: &Fd, path: &CStr, mode: u32) -> Result<(), Errno> {
     // SAFETY: `path` is NUL-terminated and only read.
     let made = unsafe { call(nr::MKDIRAT, [base.raw(), path.as_ptr() as usize, mode as usize, 0, 0, 0]) };
     made.map(drop)
-}
-
-pub fn rmdirat(base: &Fd, path: &CStr) -> Result<(), Errno> {
-    // SAFETY: `path` is NUL-terminated and only read.
-    let removed = unsafe { call(nr::UNLINKAT, [base.raw(), path.as_ptr() as usize, AT_REMOVEDIR, 0, 0, 0]) };
-    removed.map(drop)
 }
 
 pub fn symlinkat(to: &CStr, base: &Fd, path: &CStr) -> Result<(), Errno> {

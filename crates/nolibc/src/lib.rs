@@ -25,7 +25,7 @@ pub use errno::Errno;
 pub use fd::{CWD, Fd};
 pub use file::{
     Stat, chdir, fchdir, map_file, mkdirat, numeric_entries, open_below, open_create, open_path, openat,
-    pipe, read, rmdirat, stat, symlinkat, write,
+    pipe, read, stat, symlinkat, write,
 };
 pub use identity::{
     can_gain_capabilities, clear_groups, drop_bounding_set, drop_capabilities, has_capabilities,
@@ -33,7 +33,7 @@ pub use identity::{
 };
 pub use mount::{
     Attr, bind_tree, fs_context, make_private, move_onto, pivot_here, set_attr, set_attr_recursive,
-    unmount_old, unmount_path,
+    unmount_old,
 };
 pub use process::{
     Forked, Pointers, close_all_from, close_on_exec_from, close_range, execve, exit, fork, getpid, getppid,

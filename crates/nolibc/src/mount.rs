@@ -116,13 +116,9 @@ pub fn pivot_here() -> Result<(), Errno> {
     pivoted.map(drop)
 }
 
-/// Lets go of the old root after [`pivot_here`].
+/// Lets go of the old root after [`pivot_here`], and of what is mounted on it.
 pub fn unmount_old() -> Result<(), Errno> {
-    unmount_path(c".")
-}
-
-pub fn unmount_path(path: &CStr) -> Result<(), Errno> {
     // SAFETY: the path is a C string.
-    let unmounted = unsafe { call(nr::UMOUNT2, [path.as_ptr() as usize, MNT_DETACH, 0, 0, 0, 0]) };
+    let unmounted = unsafe { call(nr::UMOUNT2, [c".".as_ptr() as usize, MNT_DETACH, 0, 0, 0, 0]) };
     unmounted.map(drop)
 }

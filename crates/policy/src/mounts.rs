@@ -29,13 +29,14 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
 
 /// What an ordinary user could read of the host through a fresh procfs, or what is dangerous if a kernel's
 /// own check fails. Each costs a mount: what only host root can open anyway is left out.
-const PROC_MASKS: [(&str, bool, &str); 8] = [
+const PROC_MASKS: [(&str, bool, &str); 9] = [
     ("/proc/kcore", false, "the kernel's memory"),
     ("/proc/sysrq-trigger", false, "kills or reboots the host"),
     ("/proc/keys", false, "names of the caller's keys"),
     ("/proc/key-users", false, "who has keys"),
     ("/proc/kallsyms", false, "kernel addresses"),
     ("/proc/cmdline", false, "boot parameters, sometimes secrets"),
+    ("/proc/acpi", true, "the host's hardware"),
     ("/proc/scsi", true, "the host's disks"),
     ("/proc/fs", true, "the host's file systems"),
 ];

@@ -1,10 +1,8 @@
 //! Enters the new root, lets go of the old one, and makes the root itself read-only.
 
-use stockade_nolibc::{Attr, chdir, fchdir, pivot_here, rmdirat, set_attr, unmount_old, unmount_path};
+use stockade_nolibc::{Attr, chdir, fchdir, pivot_here, set_attr, unmount_old};
 
-use super::place;
-use super::root::SCRATCH;
-use crate::context::{About, Context, Failure};
+use crate::context::{Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     let Some(root) = context.root.take() else {
@@ -13,8 +11,6 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     fchdir(&root)?;
     pivot_here()?;
     unmount_old()?;
-    unmount_path(SCRATCH).about(SCRATCH.to_bytes())?;
-    rmdirat(&root, place::relative(SCRATCH)?).about(SCRATCH.to_bytes())?;
     set_attr(&root, Attr::RDONLY)?;
     // A working directory of the old world would be a door.
     chdir(c"/")?;

@@ -10,7 +10,7 @@ const PARENT_MODE: u32 = 0o755;
 const EMPTY_FILE_MODE: u32 = 0o644;
 
 /// A path of the sandbox as seen from a descriptor of its root.
-pub(crate) fn relative(target: &CStr) -> Result<&CStr, Errno> {
+fn relative(target: &CStr) -> Result<&CStr, Errno> {
     let bytes = target.to_bytes_with_nul();
     match bytes {
         [b'/', rest @ ..] if rest.len() > 1 => CStr::from_bytes_with_nul(rest).map_err(|_| Errno::INVAL),

@@ -12,9 +12,6 @@ use stockade_nolibc::{
 use super::place;
 use crate::context::{About, Context, Failure};
 
-/// Where the scratch file system stands while the root is being built; gone after the pivot.
-pub(crate) const SCRATCH: &CStr = c"/.scratch";
-
 const SAFE: Attr = Attr::NOSUID.and(Attr::NODEV);
 const MASK_FILE: &CStr = c"mask";
 const MASK_DIR: &CStr = c"mask.d";
@@ -26,10 +23,12 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         return Ok(());
     }
     make_private()?;
+    // Over the host's `/proc`, which every host has and no step needs: it goes with the old root, which
+    // costs one wait of the kernel's less than unmounting it by itself.
+    let scratch = scratch(&open_path(&CWD, c"/proc")?, context.launch.scratch_bytes).about(b"scratch")?;
     let root = fs_context(c"tmpfs", &ROOT_OPTIONS, SAFE).about(b"tmpfs")?;
     // On top of the old root: no directory of the host is needed to stand on.
     move_onto(&root, &open_path(&CWD, c"/")?).about(b"/")?;
-    let scratch = scratch(&root, context.launch.scratch_bytes).about(b"scratch")?;
     let mut builder = Builder { root: &root, scratch: &scratch, scratches: 0, donated: 0 };
     for (target, step) in context.launch.mounts {
         builder.step(target, step, &mut context.donations).about(target.to_bytes())?;
@@ -39,11 +38,10 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
 }
 
 /// One tmpfs behind every private directory, so that one size bounds them all; the masks live in it too.
-fn scratch(root: &Fd, size: u64) -> Result<Fd, Errno> {
+fn scratch(host: &Fd, size: u64) -> Result<Fd, Errno> {
     let mut digits = [0; 24];
     let scratch = fs_context(c"tmpfs", &[(c"mode", c"0700"), (c"size", decimal(size, &mut digits)?)], SAFE)?;
-    let place = place::directory(root, SCRATCH, 0o700)?;
-    move_onto(&scratch, &place)?;
+    move_onto(&scratch, host)?;
     drop(open_create(&scratch, MASK_FILE, 0)?);
     mkdirat(&scratch, MASK_DIR, 0)?;
     Ok(scratch)
