@@ -55,6 +55,26 @@ fn is_filtered() -> bool {
 
 /// Init is one of them.
 const FEWEST_PROCESSES: u64 = 2;
+/// Below this the kernel can't even start a process inside the group.
+const LEAST_MEMORY: u64 = 4 * 1024 * 1024;
+
+/// Limits under which the sandbox itself could not stand.
+fn check_limits(plan: &Plan) -> Result<(), Refusal> {
+    let too_small = |name: &str, least: &str| {
+        Refusal::new(
+            Code::LimitInvalid,
+            format!("the limit `{name}` leaves no room for the command: the sandbox's own init needs some"),
+            format!("write {name} = {least} or more under [limits]"),
+        )
+    };
+    if plan.limits.processes.is_some_and(|processes| processes < FEWEST_PROCESSES) {
+        return Err(too_small("processes", "2"));
+    }
+    if plan.limits.memory_bytes.is_some_and(|memory| memory < LEAST_MEMORY) {
+        return Err(too_small("memory", "\"4M\""));
+    }
+    Ok(())
+}
 
 pub fn prepare(request: &Request) -> Result<Preparation, Abort> {
     let caller = survey::caller();
@@ -80,17 +100,7 @@ fn prepare_from(
     let needs = stockade_policy::needs(&profile, request, &caller)?;
     let report = survey::survey(&needs, workspace, caller, layers())?;
     let plan = stockade_policy::plan(request, &profile, &report)?;
-    if plan.limits.processes.is_some_and(|processes| processes < FEWEST_PROCESSES) {
-        return Err(Refusal::new(
-            Code::LimitInvalid,
-            format!(
-                "a limit of {} process leaves none for the command: the sandbox's init is one",
-                plan.limits.processes.unwrap_or(0)
-            ),
-            "write processes = 2 or more under [limits]",
-        )
-        .into());
-    }
+    check_limits(&plan)?;
     if plan.layers.limits == Requirement::Off {
         return Ok(Preparation::Ready(Box::new(Prepared { plan, limits: None })));
     }

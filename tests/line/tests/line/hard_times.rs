@@ -149,7 +149,12 @@ fn a_mount_inside_the_workspace() {
     let Some(line) = prepared(world.sh("cat sub/file; echo x > sub/new && echo wrote"), script) else {
         return;
     };
-    let ran = line.go().ends_with(0);
+    let ran = line.go();
+    if am_root() && ran.code() == 125 {
+        // tmpfs maps owners from Linux 6.3 on.
+        ran.refused(stockade_proto::Code::LayerUnavailable);
+        return skip("this kernel can't map the owners of a tmpfs");
+    }
     assert_eq!(ran.out(), "mounted\nwrote\n", "{ran}");
 }
 
