@@ -13,6 +13,9 @@ use super::place;
 use crate::context::{About, Context, Failure};
 
 const SAFE: Attr = Attr::NOSUID.and(Attr::NODEV);
+/// A page each, and enough for the directories of an empty one.
+const BYTES_PER_INODE: u64 = 4096;
+const FEWEST_INODES: u64 = 1024;
 const MASK_FILE: &CStr = c"mask";
 const MASK_DIR: &CStr = c"mask.d";
 /// The root itself holds only directories, links and a few small files.
@@ -39,8 +42,14 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
 
 /// One tmpfs behind every private directory, so that one size bounds them all; the masks live in it too.
 fn scratch(host: &Fd, size: u64) -> Result<Fd, Errno> {
-    let mut digits = [0; 24];
-    let scratch = fs_context(c"tmpfs", &[(c"mode", c"0700"), (c"size", decimal(size, &mut digits)?)], SAFE)?;
+    let (mut bytes, mut inodes) = ([0; 24], [0; 24]);
+    let options = [
+        (c"mode", c"0700"),
+        (c"size", decimal(size, &mut bytes)?),
+        // Empty files cost memory too.
+        (c"nr_inodes", decimal((size / BYTES_PER_INODE).max(FEWEST_INODES), &mut inodes)?),
+    ];
+    let scratch = fs_context(c"tmpfs", &options, SAFE)?;
     move_onto(&scratch, host)?;
     drop(open_create(&scratch, MASK_FILE, 0)?);
     mkdirat(&scratch, MASK_DIR, 0)?;

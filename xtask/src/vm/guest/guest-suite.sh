@@ -11,5 +11,7 @@ if [ "$(id -u)" -ne 0 ] && mkdir "$cgroup/tests" 2> /dev/null; then
     echo $$ > "$cgroup/tests/cgroup.procs"
 fi
 export STOCKADE_BIN_DIR=$here/bin
+# Emulated: a deadline of an ordinary machine is one tenth of what it takes here.
+export STOCKADE_TEST_SLOW=10
 # Output of passing tests too: that is where a skip says so.
 exec timeout --kill-after=10 "$SUITE_SECONDS" "$here/tests/$1" --test-threads=6 --color=never --show-output "${filter[@]}" "${@:2}"
