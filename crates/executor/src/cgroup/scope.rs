@@ -33,7 +33,19 @@ fn scope_argv(
     let mut argv = vec![systemd_run.into()];
     let slice = format!("--slice={SLICE}");
     argv.extend(
-        ["--user", "--scope", "--quiet", "--collect", &slice, "-p", "Delegate=yes", "--"].map(OsString::from),
+        // Without a description of our own systemd-run makes one of the arguments, which may not be UTF-8.
+        [
+            "--user",
+            "--scope",
+            "--quiet",
+            "--collect",
+            "--description=stockade",
+            &slice,
+            "-p",
+            "Delegate=yes",
+            "--",
+        ]
+        .map(OsString::from),
     );
     argv.push(program.into());
     argv.extend(args.iter().cloned());

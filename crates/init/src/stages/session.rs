@@ -2,8 +2,7 @@
 
 use stockade_launch::{ToInit, wall};
 use stockade_nolibc::{
-    Errno, block_all, getppid, new_cgroup_namespace, set_death_signal, set_dumpable, set_subreaper, setsid,
-    umask, write,
+    block_all, new_cgroup_namespace, set_death_signal, set_dumpable, set_subreaper, setsid, umask, write,
 };
 
 use crate::context::{About, Context, Failure};
@@ -11,13 +10,11 @@ use crate::context::{About, Context, Failure};
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     // A shared process group would let `kill(0)` cross the PID namespace.
     setsid()?;
-    set_death_signal()?;
-    // In a PID namespace of our own the parent always reads as 0; elsewhere 1 means that it died
-    // before the line above. With a namespace the control socket's end tells the same.
-    if !context.launch.has(wall::PID) {
-        if getppid() == 1 {
-            return Err(Errno::PIPE.into());
-        }
+    if context.launch.has(wall::PID) {
+        // Our death is the tree's.
+        set_death_signal()?;
+    } else {
+        // Without a namespace of our own we must live to end the tree: the control socket's end tells us.
         set_subreaper()?;
     }
     // Signals are read from a descriptor; as PID 1 we get none from inside that we don't handle.

@@ -7,8 +7,8 @@ cd "$HOME" || exit 125
 # A delegated cgroup with processes in it can't hand out controllers. In a leaf of it, stockade needs no scope
 # of its own for every execution; the session position is the one that shows those.
 cgroup=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
-if [ "$(id -u)" -ne 0 ] && mkdir "$cgroup/tests" 2> /dev/null; then
-    echo $$ > "$cgroup/tests/cgroup.procs"
+if [ "$(id -u)" -ne 0 ] && mkdir "$cgroup/supervisor" 2> /dev/null; then
+    echo $$ > "$cgroup/supervisor/cgroup.procs"
 fi
 export STOCKADE_BIN_DIR=$here/bin
 # Emulated: a deadline of an ordinary machine is one tenth of what it takes here.
