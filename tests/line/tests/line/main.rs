@@ -7,6 +7,7 @@ mod arguments;
 mod bad_commands;
 mod bad_workspaces;
 mod degraded;
+mod doctor;
 mod environment;
 mod exit_codes;
 mod hard_times;
