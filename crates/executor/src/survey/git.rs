@@ -169,8 +169,10 @@ fn guard_one(report: &mut HostReport, repository: &Path) -> Result<(), Refusal> 
 
 /// `extensions.worktreeConfig`: git reads `config.worktree` as well, once it is there.
 fn reads_worktree_config(repository: &Path) -> bool {
-    let config = read_bounded(&repository.join("config"), MAX_TEXT_BYTES).unwrap_or_default();
-    String::from_utf8_lossy(&config).to_ascii_lowercase().contains("worktreeconfig")
+    let config = read_bounded(&repository.join("config"), MAX_TEXT_BYTES);
+    // One that we can't read may say so.
+    config
+        .is_none_or(|config| String::from_utf8_lossy(&config).to_ascii_lowercase().contains("worktreeconfig"))
 }
 
 /// Whether the path was there to protect.
