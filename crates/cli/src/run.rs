@@ -9,7 +9,7 @@ use clap::Args;
 use stockade_executor::cgroup::scope_reexec_argv;
 use stockade_executor::{Abort, Destination, Io, Preparation, Watch, execute, prepare};
 use stockade_policy::{Command, Request, Variable, duration, explain};
-use stockade_proto::{Bytes, Code, ExecutionResult, Refusal, Stdin};
+use stockade_proto::{Bytes, Code, ExecutionResult, Fault, Refusal, Stdin};
 use stockade_redact::Redactor;
 use stockade_sys::{Signal, mask_for_descriptor};
 
@@ -217,10 +217,17 @@ fn destination(path: Option<&OsString>) -> Result<Option<OwnedFd>, Refusal> {
 }
 
 fn watch(arguments: &RunArguments) -> Result<Watch, Abort> {
-    let signals =
-        mask_for_descriptor(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit]).ok();
+    // Blocked and unread, they would leave a person without Ctrl-C.
+    let signals = mask_for_descriptor(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
+        .map_err(|error| {
+            Fault::new(
+                Code::SuperviseFailed,
+                format!("signals could not be set up: {error}"),
+                "Raise the number of open files (`ulimit -n`) and try again.",
+            )
+        })?;
     let parent = if arguments.allow_orphan { None } else { parent() };
-    Ok(Watch { signals, parent })
+    Ok(Watch { signals: Some(signals), parent })
 }
 
 /// A pidfd and not PDEATHSIG: the latter fires when the thread that started us ends.

@@ -62,7 +62,6 @@ pub(crate) mod nr {
     pub(crate) const CHDIR: usize = 80;
     pub(crate) const FCHDIR: usize = 81;
     pub(crate) const UMASK: usize = 95;
-    pub(crate) const GETPPID: usize = 110;
     pub(crate) const SETSID: usize = 112;
     pub(crate) const SETGROUPS: usize = 116;
     pub(crate) const SETRESUID: usize = 117;

@@ -36,7 +36,7 @@ pub use mount::{
     unmount_old,
 };
 pub use process::{
-    Forked, Pointers, close_all_from, close_on_exec_from, close_range, execve, exit, fork, getpid, getppid,
+    Forked, Pointers, close_all_from, close_on_exec_from, close_range, execve, exit, fork, getpid,
     highest_foreign_fd, new_cgroup_namespace, set_death_signal, set_rlimit, set_subreaper, setsid, wait_any,
 };
 pub use runtime::Arguments;

@@ -28,12 +28,6 @@ pub fn getpid() -> i32 {
     number(unsafe { call(nr::GETPID, [0; 6]) })
 }
 
-/// Zero when the parent is in another PID namespace.
-pub fn getppid() -> i32 {
-    // SAFETY: takes nothing, can't fail.
-    number(unsafe { call(nr::GETPPID, [0; 6]) })
-}
-
 /// The cgroup that we are in becomes the root of what we and our children see.
 pub fn new_cgroup_namespace() -> Result<(), Errno> {
     const CLONE_NEWCGROUP: usize = 0x0200_0000;
