@@ -105,7 +105,9 @@ fn kill_empties_and_remove_leaves_nothing() {
         let mut child = start(&group, "sleep 1000 & setsid sleep 1000 & sleep 1000");
         assert!(!group.wait_empty(Instant::now()).unwrap(), "{}", group.detail());
         end(group);
-        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        // A v1 group is killed process by process: the shell may first see its own sleep killed, and exit.
+        let ended = child.wait().unwrap();
+        assert!(ended.signal() == Some(9) || ended.code() == Some(128 + 9), "{ended}");
     }
 }
 
