@@ -4,15 +4,21 @@
 
 mod bytes;
 mod code;
+mod egress;
+mod event;
 mod layer;
 mod outcome;
 mod plan;
+mod socket;
 
 pub use bytes::Bytes;
 pub use code::{Code, CodeRow, Fault, Origin, Refusal, exit};
+pub use egress::{EgressPlan, Publish, Target, TargetHost};
+pub use event::{Blocked, Event, HostTraffic, NetworkKind, NetworkOp, UnixSocketOp};
 pub use layer::{Enforcement, Layer, Layers, Requirement, State};
 pub use outcome::{Cancel, ExecutionResult, LimitKind, Outcome, StreamTotals, Usage};
 pub use plan::{
     Access, ArgvCommand, Bind, Identity, LandlockPlan, LandlockRule, Limits, Mode, Mount, MountKind, Network,
     Placeholder, PlaceholderKind, Plan, Source, Stdin, Stdio,
 };
+pub use socket::{Decision, SocketMode, SocketOperation, SocketPattern, SocketPlan, SocketRule};
