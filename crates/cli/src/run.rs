@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 
 use clap::Args;
 use stockade_executor::cgroup::scope_reexec_argv;
-use stockade_executor::{Abort, Destination, Io, Preparation, Watch, execute, prepare};
+use stockade_executor::{Abort, Beginning, Destination, Io, Watch, begin, execute};
 use stockade_policy::{Command, Request, Variable, duration, explain};
 use stockade_proto::{Bytes, Code, ExecutionResult, Fault, Refusal, Stdin};
 use stockade_redact::Redactor;
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8, Abort> {
             return Err(abort);
         }
     };
-    let ended = receive(arguments).and_then(|request| carry_out(arguments, &request, &redactor));
+    let ended = receive(arguments).and_then(|request| carry_out(arguments, request, &redactor));
     // What we say ourselves may quote the command.
     let ended = ended
         .map(|result| result.map(|result| secrets::in_result(&redactor, result)))
@@ -108,19 +108,22 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8, Abort> {
 
 fn carry_out(
     arguments: &RunArguments,
-    request: &Request,
+    request: Request,
     redactor: &Redactor,
 ) -> Result<Option<ExecutionResult>, Abort> {
-    let prepared = match prepare(request)? {
-        Preparation::Ready(prepared) => prepared,
-        Preparation::NeedsScope(refusal) => return Err(enter_scope(refusal)),
+    let begun = match begin(request)? {
+        Beginning::Begun(begun) => begun,
+        Beginning::NeedsScope(refusal) => return Err(enter_scope(refusal)),
     };
-    for warning in &prepared.plan.warnings {
-        say::warning(warning);
-    }
     if arguments.explain {
-        return print(&secrets::in_text(redactor, &explain(&prepared.plan)));
+        let plan = begun.plan()?;
+        plan.warnings.iter().for_each(|warning| say::warning(warning));
+        return print(&secrets::in_text(redactor, &explain(&plan)));
     }
+    // First, so that no signal ends us while a sandbox is being made.
+    let watch = watch(arguments)?;
+    let ready = begun.ready()?;
+    ready.plan.warnings.iter().for_each(|warning| say::warning(warning));
     let (stdout, stderr) = (destination(arguments.stdout.as_ref())?, destination(arguments.stderr.as_ref())?);
     let stdin = std::io::stdin();
     let (own_stdout, own_stderr) = (std::io::stdout(), std::io::stderr());
@@ -130,7 +133,7 @@ fn carry_out(
         stderr: Destination::Descriptor(stderr.as_ref().map_or(own_stderr.as_fd(), AsFd::as_fd)),
         redactor,
     };
-    execute(&prepared, &identifier::execution(), io, &watch(arguments)?).map(Some)
+    execute(ready, &identifier::execution(), io, &watch).map(Some)
 }
 
 /// Only translates: what is allowed is the planner's to say.

@@ -18,7 +18,7 @@ use stockade_proto::{ExecutionResult, Fault, LimitKind, Outcome, Refusal, exit};
 use thiserror::Error;
 
 pub use enforcement::{LayerFact, layer_facts};
-pub use prepare::{Preparation, Prepared, check_ground, prepare, prepare_with};
+pub use prepare::{Beginning, Begun, Ready, begin, begin_with, check_ground};
 pub use spawn::find_init;
 pub use stream::{Destination, Io};
 pub use supervise::Watch;
@@ -42,19 +42,15 @@ impl From<ProfileError> for Abort {
 }
 
 /// Runs one plan to its end. Whatever happens in between, nothing of it is left when this returns.
-pub fn execute(
-    prepared: &Prepared,
-    execution: &str,
-    io: Io<'_>,
-    watch: &Watch,
-) -> Result<ExecutionResult, Abort> {
+pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Result<ExecutionResult, Abort> {
     let begun = Instant::now();
-    let Prepared { plan, limits: host } = prepared;
+    let Ready { plan, parked, limits: host } = ready;
+    let holds = placeholders::Holds::take(&plan)?;
+    let running = parked.launch(&plan)?;
+    // Init is at work; what others left behind can be removed meanwhile.
     let swept = host.as_ref().map(cgroup::sweep);
-    let holds = placeholders::Holds::take(plan)?;
-    let running = spawn::spawn(plan, host.as_ref())?;
-    let planned = enforcement::of(plan, running.group.as_ref());
-    let supervised = supervise::supervise(plan, running, io, watch, begun)?;
+    let planned = enforcement::of(&plan, running.group.as_ref());
+    let supervised = supervise::supervise(&plan, running, io, watch, begun)?;
     let mut cleanup_faults = supervised.cleanup_faults;
     let lost = supervised.lost_output.is_some();
     cleanup_faults.extend(supervised.lost_output);

@@ -1,29 +1,87 @@
-//! From a request to a plan that this host can carry out: survey, resolve, plan, and ask the cgroups.
-//! Nothing is changed on the host. Next on the line: `execute`.
+//! From a request to a plan that this host can carry out: survey, resolve, plan, and ask the cgroups. The
+//! ground of the plan is known first, so an init can be parked on it while the rest is surveyed and
+//! planned. Next on the line: `execute`.
 
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
-use stockade_policy::{Caller, LayerReport, Object, Request, Sources, Unavailable};
-use stockade_proto::{Code, Fault, Layer, Plan, Refusal, Requirement};
+use stockade_policy::{
+    Caller, Ground, HostReport, LayerReport, Needs, Object, Request, Resolved, Sources, Unavailable,
+};
+use stockade_proto::{Code, Fault, Layer, Plan, Refusal, Requirement, Stdin};
 
 use crate::cgroup;
 use crate::enforcement::layer_facts;
+use crate::spawn::Parked;
 use crate::{Abort, spawn, survey};
 
-/// A plan, and what the host holds its limits with.
+/// A request whose ground is known and can be had here.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct Begun {
+    request: Request,
+    profile: Resolved,
+    needs: Needs,
+    report: HostReport,
+    ground: Ground,
+    limits: Option<cgroup::Host>,
+}
+
+/// A plan, and the sandbox that waits for it. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub struct Ready {
     pub plan: Plan,
+    pub(crate) parked: Parked,
     pub(crate) limits: Option<cgroup::Host>,
 }
 
 #[derive(Debug)]
-pub enum Preparation {
-    Ready(Box<Prepared>),
+pub enum Beginning {
+    Begun(Box<Begun>),
     /// The limits need a cgroup that is delegated to this user; systemd's user manager may give one.
     NeedsScope(Refusal),
+}
+
+impl Begun {
+    /// The plan alone: nothing is changed on the host.
+    pub fn plan(self) -> Result<Plan, Abort> {
+        plan(&self.request, &self.profile, &self.needs, self.report)
+    }
+
+    /// The plan, and an init parked on its ground: made at the same time, since neither needs the other.
+    /// The calling thread must outlive the execution: init dies with the thread that started it.
+    pub fn ready(self) -> Result<Ready, Abort> {
+        let Self { request, profile, needs, report, ground, limits } = self;
+        let stdin: Stdin = request.stdin;
+        let (planned, parked) = std::thread::scope(|scope| {
+            let planning = std::thread::Builder::new()
+                .name("plan".to_owned())
+                .spawn_scoped(scope, || plan(&request, &profile, &needs, report));
+            let parked = spawn::park(ground, stdin, limits.as_ref());
+            let planned = match planning.map(std::thread::ScopedJoinHandle::join) {
+                Ok(Ok(planned)) => planned,
+                Ok(Err(_)) => Err(no_thread(&"it ended early")),
+                Err(error) => Err(no_thread(&error)),
+            };
+            (planned, parked)
+        });
+        // What is wrong with the request is said before what is wrong with the host.
+        Ok(Ready { plan: planned?, parked: parked?, limits })
+    }
+}
+
+fn no_thread(error: &dyn std::fmt::Display) -> Abort {
+    Fault::new(
+        Code::SpawnFailed,
+        format!("the plan could not be made in a thread of its own: {error}"),
+        "Raise the number of processes that you may have (`ulimit -u`).",
+    )
+    .into()
+}
+
+fn plan(request: &Request, profile: &Resolved, needs: &Needs, report: HostReport) -> Result<Plan, Abort> {
+    let report = survey::complete(needs, report)?;
+    Ok(stockade_policy::plan(request, profile, &report)?)
 }
 
 /// What every execution stands on, said plainly before anything else trips over it.
@@ -53,73 +111,57 @@ fn is_filtered() -> bool {
     matches!(opened, Err(Errno::NOSYS))
 }
 
-/// Init is one of them.
-const FEWEST_PROCESSES: u64 = 2;
-/// Below this the kernel can't even start a process inside the group.
-const LEAST_MEMORY: u64 = 4 * 1024 * 1024;
-
-/// Limits under which the sandbox itself could not stand.
-fn check_limits(plan: &Plan) -> Result<(), Refusal> {
-    let too_small = |name: &str, least: &str| {
-        Refusal::new(
-            Code::LimitInvalid,
-            format!("the limit `{name}` leaves no room for the command: the sandbox's own init needs some"),
-            format!("write {name} = {least} or more under [limits]"),
-        )
-    };
-    if plan.limits.processes.is_some_and(|processes| processes < FEWEST_PROCESSES) {
-        return Err(too_small("processes", "2"));
-    }
-    if plan.limits.memory_bytes.is_some_and(|memory| memory < LEAST_MEMORY) {
-        return Err(too_small("memory", "\"4M\""));
-    }
-    Ok(())
-}
-
-pub fn prepare(request: &Request) -> Result<Preparation, Abort> {
+pub fn begin(request: Request) -> Result<Beginning, Abort> {
     let caller = survey::caller();
     let workspace = survey::workspace(&request.workspace, &caller)?;
     let profiles = survey::Profiles::new(&caller, Some(&workspace));
-    prepare_from(request, caller, workspace, &profiles)
+    let profile = stockade_policy::resolve(&request.profile, &profiles)?;
+    begin_from(request, profile, caller, workspace)
 }
 
-/// As `prepare`, with the profiles of `sources` in place of the files of the workspace, the user and the system.
-pub fn prepare_with(request: &Request, sources: &dyn Sources) -> Result<Preparation, Abort> {
+/// As `begin`, with the profiles of `sources` in place of the files of the workspace, the user and the system.
+pub fn begin_with(request: Request, sources: &dyn Sources) -> Result<Beginning, Abort> {
     let caller = survey::caller();
     let workspace = survey::workspace(&request.workspace, &caller)?;
-    prepare_from(request, caller, workspace, sources)
+    let profile = stockade_policy::resolve(&request.profile, sources)?;
+    begin_from(request, profile, caller, workspace)
 }
 
-fn prepare_from(
-    request: &Request,
+fn begin_from(
+    request: Request,
+    profile: Resolved,
     caller: Caller,
     workspace: Object,
-    sources: &dyn Sources,
-) -> Result<Preparation, Abort> {
-    let profile = stockade_policy::resolve(&request.profile, sources)?;
-    let needs = stockade_policy::needs(&profile, request, &caller)?;
-    let report = survey::survey(&needs, workspace, caller, layers())?;
-    let plan = stockade_policy::plan(request, &profile, &report)?;
-    check_limits(&plan)?;
-    if plan.layers.limits == Requirement::Off {
-        return Ok(Preparation::Ready(Box::new(Prepared { plan, limits: None })));
+) -> Result<Beginning, Abort> {
+    let needs = stockade_policy::needs(&profile, &request, &caller)?;
+    let mut report = survey::begin(&needs, workspace, caller, layers());
+    let mut ground = stockade_policy::ground(&request, &profile, &report)?;
+    let mut limits = None;
+    if ground.layers.limits != Requirement::Off {
+        let host = cgroup::Host::detect().map_err(|error| {
+            Fault::new(
+                Code::HostUnreadable,
+                format!("the host's cgroups can't be read: {error}"),
+                error.remedy(),
+            )
+        })?;
+        match host.availability(&ground.limits, spawn::tree_kill(&ground)) {
+            Ok(_) => limits = Some(host),
+            Err(unavailable) => {
+                // Again, so that `must` refuses and `prefer` is recorded, in the one place that does so.
+                let missing = Unavailable { why: unavailable.to_string(), remedy: unavailable.remedy() };
+                report.layers = report.layers.without(Layer::Limits, missing);
+                ground = match stockade_policy::ground(&request, &profile, &report) {
+                    Ok(ground) => ground,
+                    Err(refusal) if unavailable.a_scope_helps() => {
+                        return Ok(Beginning::NeedsScope(refusal));
+                    }
+                    Err(refusal) => return Err(refusal.into()),
+                };
+            }
+        }
     }
-    let host = cgroup::Host::detect().map_err(|error| {
-        Fault::new(Code::HostUnreadable, format!("the host's cgroups can't be read: {error}"), error.remedy())
-    })?;
-    let Err(unavailable) = host.availability(&plan.limits, spawn::tree_kill(&plan)) else {
-        return Ok(Preparation::Ready(Box::new(Prepared { plan, limits: Some(host) })));
-    };
-    // Planned again, so that `must` refuses and `prefer` is recorded, in the one place that does so.
-    let mut report = report;
-    report.layers = report
-        .layers
-        .without(Layer::Limits, Unavailable { why: unavailable.to_string(), remedy: unavailable.remedy() });
-    match stockade_policy::plan(request, &profile, &report) {
-        Ok(plan) => Ok(Preparation::Ready(Box::new(Prepared { plan, limits: None }))),
-        Err(refusal) if unavailable.a_scope_helps() => Ok(Preparation::NeedsScope(refusal)),
-        Err(refusal) => Err(refusal.into()),
-    }
+    Ok(Beginning::Begun(Box::new(Begun { request, profile, needs, report, ground, limits })))
 }
 
 fn layers() -> LayerReport {

@@ -83,17 +83,15 @@ pub fn workspace(path: &Bytes, caller: &Caller) -> Result<Object, Refusal> {
     Ok(found)
 }
 
-/// Everything the plan needs to know, looked at once.
-pub fn survey(
-    needs: &Needs,
-    workspace: Object,
-    caller: Caller,
-    layers: LayerReport,
-) -> Result<HostReport, Refusal> {
-    let mut report = HostReport {
-        cwd: needs.cwd.as_ref().map(|cwd| real_cwd(cwd, &workspace)).transpose()?,
+/// What the ground of a sandbox needs to know: a few calls.
+pub fn begin(needs: &Needs, workspace: Object, caller: Caller, layers: LayerReport) -> HostReport {
+    HostReport {
+        cwd: None,
         capacity: capacity(),
-        system: Vec::new(),
+        system: match needs.mode {
+            Mode::Host => Vec::new(),
+            Mode::Sandbox => system(),
+        },
         extras: Vec::new(),
         path: Vec::new(),
         shown: Vec::new(),
@@ -108,12 +106,16 @@ pub fn survey(
         caller,
         workspace,
         layers,
-    };
+    }
+}
+
+/// Everything else that the plan needs to know, looked at once.
+pub fn complete(needs: &Needs, mut report: HostReport) -> Result<HostReport, Refusal> {
+    report.cwd = needs.cwd.as_ref().map(|cwd| real_cwd(cwd, &report.workspace)).transpose()?;
     report.path = path_directories(&report.caller).into_iter().map(Bytes::from).collect();
     match needs.mode {
         Mode::Host => Ok(report),
         Mode::Sandbox => {
-            report.system = system();
             report.extras = needs
                 .paths
                 .iter()

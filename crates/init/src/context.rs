@@ -1,8 +1,8 @@
-//! What the stages share: the launch, the control socket, and what one stage leaves for the next.
+//! What the stages share: the ground, the launch, the control socket, and what one stage leaves for the next.
 
 use core::mem::ManuallyDrop;
 
-use stockade_launch::{CONTROL_FD, LAUNCH_FD, Launch, MAX_DONATIONS, ToInit};
+use stockade_launch::{CONTROL_FD, GROUND_FD, Ground, Launch, MAX_DONATIONS, ToInit};
 use stockade_nolibc::{Errno, Fd, close_all_from, map_file, receive};
 
 /// Why a stage failed, and on what.
@@ -30,25 +30,41 @@ impl<T> About<T> for Result<T, Errno> {
 }
 
 pub(crate) struct Context {
-    pub(crate) launch: Launch<'static>,
+    pub(crate) ground: Ground<'static>,
+    /// From the `launch` stage on.
+    pub(crate) launch: Option<Launch<'static>>,
     pub(crate) control: ManuallyDrop<Fd>,
     /// Trees that host root donates, in the order of the binds that take them.
     pub(crate) donations: [Option<Fd>; MAX_DONATIONS],
-    /// The new root, from the `root` stage to the `pivot` stage.
-    pub(crate) root: Option<Fd>,
+    /// The new root, from the `ground` stage to the `pivot` stage.
+    pub(crate) root: Option<NewRoot>,
     /// The command, from the `exec` stage on.
     pub(crate) command: i32,
 }
 
+/// A root under construction.
+pub(crate) struct NewRoot {
+    pub(crate) root: Fd,
+    /// The tmpfs behind every private directory.
+    pub(crate) scratch: Fd,
+    /// Private directories made so far.
+    pub(crate) scratches: u32,
+}
+
 impl Context {
+    pub(crate) fn launch(&self) -> Result<Launch<'static>, Failure> {
+        self.launch.ok_or(Failure { errno: Errno::BADMSG, subject: b"a stage stands before the launch" })
+    }
+
     pub(crate) fn receive() -> Result<Self, Failure> {
-        let bytes = map_file(&Fd::inherited(LAUNCH_FD)).about(b"launch")?;
+        let bytes = map_file(&Fd::inherited(GROUND_FD)).about(b"ground")?;
         // Whatever else the executor left open ends here; the mapping outlives its descriptor.
-        close_all_from(LAUNCH_FD.cast_unsigned())?;
-        let launch = Launch::read(bytes)
-            .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"launch of another version" })?;
+        close_all_from(GROUND_FD.cast_unsigned())?;
+        let ground = Ground::read(bytes)
+            .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"ground of another version" })?;
         Ok(Self {
-            launch,
+            ground,
+            launch: None,
             control: Fd::inherited(CONTROL_FD),
             donations: [const { None }; MAX_DONATIONS],
             root: None,

@@ -1,6 +1,6 @@
 //! PID 1 of every sandbox. The executor starts it inside fresh namespaces with a control socket and
-//! the launch in a sealed memfd; it applies the stages in order, starts the command, reaps, and ends.
-//! It decides nothing: every value comes from the launch. Read on in `stages/mod.rs`.
+//! the ground in a sealed memfd, and sends the launch when the plan is made; it applies the stages in
+//! order, starts the command, reaps, and ends. It decides nothing: every value comes from those two. Read on in `stages/mod.rs`.
 
 #![no_std]
 #![no_main]

@@ -69,7 +69,7 @@ fn obey(context: &Context) -> Result<bool, Failure> {
 }
 
 fn pass_on(context: &Context, signal: i32) {
-    let sent = if context.launch.has(wall::PID) {
+    let sent = if context.ground.has(wall::PID) {
         kill_every(signal)
     } else {
         // Without a namespace, -1 would be every process of the user: the command's group it is.
@@ -82,7 +82,7 @@ fn pass_on(context: &Context, signal: i32) {
 }
 
 fn end(context: &Context, status: i32) -> Result<(), Failure> {
-    let leaked = if context.launch.has(wall::PID) { others_in_proc()? } else { end_tree(context)? };
+    let leaked = if context.ground.has(wall::PID) { others_in_proc()? } else { end_tree(context)? };
     let mut buffer = [0; MAX_MESSAGE];
     let length = FromInit::Ended { status, leaked }.encode(&mut buffer);
     send(&context.control, &buffer[..length])?;
@@ -117,7 +117,7 @@ fn others_in_proc() -> Result<u32, Failure> {
 /// Without a PID namespace: as subreaper every orphan of the tree becomes our child, so killing
 /// children until there are none ends the tree. The executor's cgroup kill stands behind this.
 fn end_tree(context: &Context) -> Result<u32, Failure> {
-    if context.launch.has(wall::PID) {
+    if context.ground.has(wall::PID) {
         return Ok(0);
     }
     let mut ended = 0;

@@ -12,6 +12,7 @@ const ENDED: u32 = 4;
 const MAPPED: u32 = 16;
 const GO: u32 = 17;
 const SIGNAL: u32 = 18;
+const LAUNCH: u32 = 19;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromInit<'a> {
@@ -25,8 +26,10 @@ pub enum FromInit<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToInit {
-    /// The id maps are written; donated trees are attached to this packet.
+    /// The id maps are written; the donated trees of the ground are attached to this packet.
     Mapped,
+    /// The plan is made: its launch is the first descriptor of this packet, its donated trees the others.
+    Launch,
     /// The cgroup is in place: go through the gate.
     Go,
     /// Send this signal to the whole tree.
@@ -83,6 +86,7 @@ impl ToInit {
     pub fn encode(self) -> [u8; HEAD] {
         match self {
             Self::Mapped => head(MAPPED, 0, 0, 0),
+            Self::Launch => head(LAUNCH, 0, 0, 0),
             Self::Go => head(GO, 0, 0, 0),
             Self::Signal(signal) => head(SIGNAL, 0, signal, 0),
         }
@@ -91,6 +95,7 @@ impl ToInit {
     pub fn decode(packet: &[u8]) -> Option<Self> {
         match u32::from_ne_bytes(word(packet, 0)?) {
             MAPPED => Some(Self::Mapped),
+            LAUNCH => Some(Self::Launch),
             GO => Some(Self::Go),
             SIGNAL => Some(Self::Signal(i32::from_ne_bytes(word(packet, 8)?))),
             _ => None,

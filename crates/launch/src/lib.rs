@@ -1,5 +1,6 @@
-//! The words between the executor and `stockade-init`: the launch (a plan turned into kernel terms,
-//! handed over in a sealed memfd) and the messages of their control socket. `no_std`, no
+//! The words between the executor and `stockade-init`: the ground (what a sandbox is made of before its
+//! plan is known), the launch (the rest of the plan in kernel terms), both handed over in sealed memfds,
+//! and the messages of their control socket. `no_std`, no
 //! allocation, no dependency: the reader runs as PID 1 of every sandbox. Next: `init/src/main.rs`.
 
 #![no_std]
@@ -13,22 +14,22 @@ mod stage;
 mod write;
 
 pub use control::{FromInit, MAX_MESSAGE, ToInit};
-pub use read::{Items, Launch, Malformed, Reader};
+pub use read::{Ground, Items, Launch, Malformed, Mounts, Reader};
 pub use stage::Stage;
 pub use write::{Sink, Writer};
 
 /// Fds that the init is born with, beside stdin, stdout and stderr.
 pub const CONTROL_FD: i32 = 3;
-pub const LAUNCH_FD: i32 = 4;
+pub const GROUND_FD: i32 = 4;
 
 /// The kernel takes at most 253 fds in one SCM_RIGHTS message; a plan with more binds is refused.
 pub const MAX_DONATIONS: usize = 240;
 
 /// "STKD" and the version of this format: init and executor are installed together, and say so if not.
 pub const MAGIC: u32 = 0x444b_5453;
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
-/// What the sandbox consists of; bits of `Launch::walls`.
+/// What the sandbox consists of; bits of `Ground::walls`.
 pub mod wall {
     /// A user namespace: wait for the maps, then take on the identity.
     pub const USER: u32 = 1 << 0;

@@ -112,9 +112,20 @@ impl<T> Iterator for Items<'_, T> {
 
 impl<T> ExactSizeIterator for Items<'_, T> {}
 
-/// Everything init needs, in the kernel's terms.
+/// Steps of building the root, with their targets.
+pub type Mounts<'a> = Items<'a, (&'a CStr, MountStep<'a>)>;
+
+fn open<'a>(bytes: &'a [u8]) -> Result<Reader<'a>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    if reader.u32()? != MAGIC || reader.u32()? != VERSION {
+        return Err(Malformed);
+    }
+    Ok(reader)
+}
+
+/// What a sandbox is made of before its plan is known. An init that has built this is parked.
 #[derive(Debug, Clone, Copy)]
-pub struct Launch<'a> {
+pub struct Ground<'a> {
     pub walls: u32,
     pub uid: u32,
     pub gid: u32,
@@ -122,8 +133,34 @@ pub struct Launch<'a> {
     pub is_root: bool,
     pub scratch_bytes: u64,
     pub hostname: &'a [u8],
+    /// The first mounts of the plan: those that every plan of this host and profile begins with.
+    pub mounts: Mounts<'a>,
+}
+
+impl<'a> Ground<'a> {
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = open(bytes)?;
+        Ok(Self {
+            walls: reader.u32()?,
+            uid: reader.u32()?,
+            gid: reader.u32()?,
+            is_root: reader.u32()? == 1,
+            scratch_bytes: reader.u64()?,
+            hostname: reader.text()?,
+            mounts: reader.skip(Reader::mount)?,
+        })
+    }
+
+    pub const fn has(&self, wall: u32) -> bool {
+        self.walls & wall != 0
+    }
+}
+
+/// The rest of the plan, in the kernel's terms.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
     pub cwd: &'a CStr,
-    pub mounts: Items<'a, (&'a CStr, MountStep<'a>)>,
+    pub mounts: Mounts<'a>,
     /// Landlock: `handled_fs` of zero means no Landlock layer.
     pub handled_fs: u64,
     pub scoped: u64,
@@ -139,17 +176,8 @@ pub struct Launch<'a> {
 
 impl<'a> Launch<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
-        if reader.u32()? != MAGIC || reader.u32()? != VERSION {
-            return Err(Malformed);
-        }
+        let mut reader = open(bytes)?;
         Ok(Self {
-            walls: reader.u32()?,
-            uid: reader.u32()?,
-            gid: reader.u32()?,
-            is_root: reader.u32()? == 1,
-            scratch_bytes: reader.u64()?,
-            hostname: reader.text()?,
             cwd: reader.c_str()?,
             mounts: reader.skip(Reader::mount)?,
             handled_fs: reader.u64()?,
@@ -161,9 +189,5 @@ impl<'a> Launch<'a> {
             argv: reader.skip(Reader::c_str)?,
             env: reader.skip(Reader::c_str)?,
         })
-    }
-
-    pub const fn has(&self, wall: u32) -> bool {
-        self.walls & wall != 0
     }
 }

@@ -27,14 +27,16 @@ macro_rules! stages {
 }
 
 stages! {
-    Receive "receive" "read the launch"
+    Receive "receive" "read the ground"
     Session "session" "leave the caller's session"
     Identity "identity" "take on the sandbox's user"
     Keyring "keyring" "join an empty keyring"
     Hostname "hostname" "set the host name"
+    Network "network" "bring up the loopback device"
+    Ground "ground" "build the ground of the new root"
+    Launch "launch" "take the plan"
     Root "root" "build the new root"
     Pivot "pivot" "enter the new root"
-    Network "network" "bring up the loopback device"
     Gate "gate" "wait for the executor"
     Privileges "privileges" "drop the privileges"
     Landlock "landlock" "apply the Landlock rules"

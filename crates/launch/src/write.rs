@@ -6,7 +6,7 @@ pub trait Sink {
     fn put(&mut self, bytes: &[u8]);
 }
 
-/// Writes a launch field by field, in the order in which `Launch::read` reads them.
+/// Writes a ground or a launch field by field, in the order in which its `read` reads them.
 #[derive(Debug)]
 pub struct Writer<'a, S: Sink> {
     sink: &'a mut S,

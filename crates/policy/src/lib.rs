@@ -30,7 +30,7 @@ pub use environment::{Action, Row as EnvironmentRow, TABLE as ENVIRONMENT_TABLE}
 pub use explain::{explain, explain_profile, show_profile};
 pub use git::{GitFacts, GitIdentity, gitdir_of, identity as git_identity, is_worktree_of};
 pub use globs::{Glob, Globs};
-pub use plan::{SANDBOX_ROOT_UID, plan};
+pub use plan::{Ground, SANDBOX_ROOT_UID, ground, plan};
 pub use problem::{Picture, ProfileError, render};
 pub use profile::{Reach, Resolved, View};
 pub use report::{

@@ -66,10 +66,17 @@ impl<'r> Layout<'r> {
         Self { report, identity, view, home, mounts: Vec::new() }
     }
 
-    pub(crate) fn build(mut self) -> Vec<Mount> {
+    /// What stands before the survey has looked at the workspace and the toolchains.
+    pub(crate) fn ground(mut self) -> Vec<Mount> {
         self.system();
         self.devices();
         self.proc();
+        self.mounts
+    }
+
+    /// The whole root, on top of its ground.
+    pub(crate) fn build(mut self, ground: Vec<Mount>) -> Vec<Mount> {
+        self.mounts = ground;
         self.scratch();
         self.toolchains();
         self.shared();

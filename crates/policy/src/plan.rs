@@ -11,7 +11,7 @@ use stockade_proto::{
 use crate::command;
 use crate::environment::{self, Surroundings, TOOLCHAIN_HOMES};
 use crate::git::GitFacts;
-use crate::landlock::{self, Ground};
+use crate::landlock;
 use crate::mounts::{Layout, sandbox_home};
 use crate::profile::{Resolved, View};
 use crate::report::{Extra, HostReport, is_untrusted};
@@ -23,20 +23,64 @@ use crate::values::{self, LIMIT_COUNT, LIMITS, Unit, limit};
 /// out (they end at 0x6fff_ffff), and below 2^31, which some programs can't hold.
 pub const SANDBOX_ROOT_UID: u32 = 0x7ffe_0000;
 
+/// Below these the sandbox itself could not stand: init is a process, and the kernel needs some memory to start
+/// any in a group.
+const LEAST: [(usize, u64, &str); 2] =
+    [(limit::PROCESSES, 2, "2"), (limit::MEMORY, 4 * 1024 * 1024, "\"4M\"")];
+
 const HOSTNAME: &str = "stockade";
 const SECCOMP: &str = "default";
 
-pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Result<Plan, Refusal> {
-    let argv = command::argv(&request.command, profile)?;
-    let mut warnings = profile.warnings.clone();
-    warnings.extend(report.warnings.iter().cloned());
+/// What every plan of this profile on this host begins with. It needs no look at the workspace's contents or
+/// at toolchains, so a sandbox can be built on it while those are surveyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ground {
+    pub mode: Mode,
+    pub layers: Layers,
+    pub unavailable: Vec<(Layer, String)>,
+    pub identity: Identity,
+    pub limits: Limits,
+    pub network: Network,
+    pub hostname: String,
+    /// The plan's first mounts.
+    pub mounts: Vec<Mount>,
+    warnings: Vec<String>,
+}
+
+/// Of `report`, only the caller, the workspace itself, the capacity, the layers and the system paths count.
+pub fn ground(request: &Request, profile: &Resolved, report: &HostReport) -> Result<Ground, Refusal> {
+    command::argv(&request.command, profile)?;
     let Walls { layers, unavailable } = walls(profile, report)?;
-    warnings.extend(unavailable.iter().map(|(layer, why)| {
-        format!("the layer `{layer}` is missing, and the profile only prefers it: {why}")
-    }));
+    let mut warnings: Vec<String> = unavailable
+        .iter()
+        .map(|(layer, why)| format!("the layer `{layer}` is missing, and the profile only prefers it: {why}"))
+        .collect();
     let identity = identity(profile, report, &layers)?;
     let limits = limits(request, profile, report, &mut warnings)?;
+    let has_root = layers.filesystem != Requirement::Off && has_view(profile);
+    let home = sandbox_home(&report.caller.home);
+    let layout = Layout::new(report, identity, profile.fs.value, &home);
+    Ok(Ground {
+        mode: profile.mode.value,
+        network: if layers.network == Requirement::Off { Network::Inherit } else { Network::Deny },
+        hostname: HOSTNAME.to_owned(),
+        mounts: if has_root { layout.ground() } else { Vec::new() },
+        layers,
+        unavailable,
+        identity,
+        limits,
+        warnings,
+    })
+}
+
+pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Result<Plan, Refusal> {
+    let argv = command::argv(&request.command, profile)?;
+    let mut ground = ground(request, profile, report)?;
+    let mut warnings = profile.warnings.clone();
+    warnings.extend(report.warnings.iter().cloned());
+    warnings.append(&mut ground.warnings);
     check_extras(profile, report)?;
+    let Ground { layers, identity, .. } = ground;
     let has_root = layers.filesystem != Requirement::Off;
     let home = if has_root { sandbox_home(&report.caller.home) } else { report.caller.home.clone() };
     let root = root(profile, report, identity, &home);
@@ -47,24 +91,24 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
     if profile.mode.value == Mode::Sandbox {
         warn(report, profile, has_root, &mut warnings);
     }
-    let ground = if has_root { Ground::NewRoot } else { Ground::Host };
+    let on = if has_root { landlock::Ground::NewRoot } else { landlock::Ground::Host };
     Ok(Plan {
         profile: profile.name.clone(),
-        mode: profile.mode.value,
+        mode: ground.mode,
         command: ArgvCommand { argv },
         cwd,
         env,
         identity,
         workspace: report.workspace.path.clone(),
-        hostname: HOSTNAME.to_owned(),
-        landlock: (layers.landlock != Requirement::Off).then(|| landlock::rules(&root, ground)),
+        hostname: ground.hostname,
+        landlock: (layers.landlock != Requirement::Off).then(|| landlock::rules(&root, on)),
         placeholders: placeholders(report, has_root && profile.fs.value == View::WorkspaceRw),
         mounts: if has_root { root } else { Vec::new() },
-        network: if layers.network == Requirement::Off { Network::Inherit } else { Network::Deny },
+        network: ground.network,
         seccomp: (layers.seccomp != Requirement::Off).then(|| SECCOMP.to_owned()),
-        limits,
+        limits: ground.limits,
         layers,
-        unavailable,
+        unavailable: ground.unavailable,
         stdio: Stdio { stdin: request.stdin },
         warnings,
     })
@@ -162,6 +206,17 @@ fn limits(
         warnings.push(format!("the limit `{}` is lowered from {asked} to this host's {has}", row.key));
         values[at] = Some(ceiling);
     }
+    for (at, least, shown) in LEAST {
+        let written = &profile.limits[at];
+        if written.value.is_some_and(|value| value < least) {
+            let name = LIMITS[at].key;
+            let message = format!(
+                "the limit `{name}` leaves no room for the command: the sandbox's own init needs some"
+            );
+            let remedy = format!("write {name} = {shown} or more under [limits]");
+            return Err(profile.error(Code::LimitInvalid, written.spot, message, remedy).into());
+        }
+    }
     match request.timeout_ms {
         Some(0) => {
             return Err(Refusal::new(
@@ -230,10 +285,16 @@ fn bounds(bound: &Extra, asked: &Extra) -> bool {
 
 /// The new root, also made where it will not be mounted: Landlock's rules are derived from it.
 fn root(profile: &Resolved, report: &HostReport, identity: Identity, home: &Bytes) -> Vec<Mount> {
-    if profile.mode.value == Mode::Host || profile.fs.value == View::Inherit {
+    if !has_view(profile) {
         return Vec::new();
     }
-    Layout::new(report, identity, profile.fs.value, home).build()
+    let layout = || Layout::new(report, identity, profile.fs.value, home);
+    layout().build(layout().ground())
+}
+
+/// Whether the profile describes a root at all.
+fn has_view(profile: &Resolved) -> bool {
+    profile.mode.value == Mode::Sandbox && profile.fs.value != View::Inherit
 }
 
 /// Whether a path exists in the new root: shown by a bind or made by scratch.

@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_dynamic_program_has_one_interpreter() {
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let own = std::fs::read("/bin/true").unwrap();
         assert_eq!(interpreters(&own).unwrap(), 1);
     }
 

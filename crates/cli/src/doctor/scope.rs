@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
-use stockade_executor::Preparation;
+use stockade_executor::Beginning;
 use stockade_executor::cgroup::scope_reexec_argv;
 
 use super::ground::Ground;
@@ -19,8 +19,8 @@ pub(super) fn check(ground: &Ground) -> Result<(), Stop> {
     if run::in_scope() {
         return Ok(());
     }
-    match trial::preparation(ground, &Variant::default_profile()) {
-        Ok(Preparation::NeedsScope(refusal)) if can_be_had() => Err(Stop::NeedsScope(refusal)),
+    match trial::beginning(ground, &Variant::default_profile()) {
+        Ok(Beginning::NeedsScope(refusal)) if can_be_had() => Err(Stop::NeedsScope(refusal)),
         // What else is in the way is for `examine` to say.
         Ok(_) | Err(_) => Ok(()),
     }

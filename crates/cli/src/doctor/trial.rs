@@ -1,4 +1,4 @@
-//! One execution of the probe under one variant: the same `prepare` and `execute` as `stockade run`, its
+//! One execution of the probe under one variant: the same `begin` and `execute` as `stockade run`, its
 //! output caught in memory. Next: `examine` asks for a number of them.
 
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use stockade_executor::{Abort, Destination, Io, Preparation, Watch, execute, prepare_with};
+use stockade_executor::{Abort, Beginning, Destination, Io, Watch, begin_with, execute};
 use stockade_policy::{Command, Request};
 use stockade_proto::{Bytes, Code, ExecutionResult, Fault, Outcome, Refusal, Stdin};
 use stockade_redact::Redactor;
@@ -98,9 +98,9 @@ fn fault(what: &str, error: &dyn std::fmt::Display) -> Stop {
     Stop::Abort(Fault::new(Code::SpawnFailed, format!("{what}: {error}"), "Free some memory.").into())
 }
 
-/// Whether this request can be prepared, before anything runs.
-pub(super) fn preparation(ground: &Ground, variant: &Variant) -> Result<Preparation, Abort> {
-    prepare_with(&request(ground, variant, Work::Nothing)?, variant)
+/// Whether this request can be begun, before anything runs.
+pub(super) fn beginning(ground: &Ground, variant: &Variant) -> Result<Beginning, Abort> {
+    begin_with(request(ground, variant, Work::Nothing)?, variant)
 }
 
 fn request(ground: &Ground, variant: &Variant, work: Work) -> Result<Request, Abort> {
@@ -161,9 +161,13 @@ impl<'g> Trial<'g> {
     /// Runs the probe. The outer error ends doctor; the inner one is a finding.
     pub(super) fn execute(&self, variant: &Variant, work: Work) -> Result<Tried, Stop> {
         let request = request(self.ground, variant, work)?;
-        let prepared = match prepare_with(&request, variant) {
-            Ok(Preparation::Ready(prepared)) => prepared,
-            Ok(Preparation::NeedsScope(refusal)) => return Ok(Err(refusal.into())),
+        let ready = match begin_with(request, variant) {
+            Ok(Beginning::Begun(begun)) => begun.ready(),
+            Ok(Beginning::NeedsScope(refusal)) => Err(refusal.into()),
+            Err(abort) => Err(abort),
+        };
+        let ready = match ready {
+            Ok(ready) => ready,
             Err(abort) => return Ok(Err(abort.into())),
         };
         let (stdout, stderr) = (memory_file()?, memory_file()?);
@@ -173,7 +177,7 @@ impl<'g> Trial<'g> {
             stderr: Destination::Descriptor(stderr.as_fd()),
             redactor: &self.redactor,
         };
-        match execute(&prepared, &identifier::execution(), io, &self.watch) {
+        match execute(ready, &identifier::execution(), io, &self.watch) {
             Err(abort) => Ok(Err(abort.into())),
             Ok(result) => judge(result, work, &contents(stdout)?, &contents(stderr)?),
         }

@@ -1,5 +1,5 @@
-//! A plan in the kernel's terms, written into a sealed memfd for `stockade-init`. Pure translation:
-//! the init decides nothing, so everything it needs is here.
+//! A ground and a plan in the kernel's terms, each written into a sealed memfd for `stockade-init`. Pure
+//! translation: the init decides nothing, so everything it needs is here.
 
 use std::ffi::CString;
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use stockade_launch::{MAX_DONATIONS, MountStep, Sink, Writer, wall};
+use stockade_policy::Ground;
 use stockade_proto::{Bytes, Code, Fault, Mode, Mount, MountKind, Network, Plan, Refusal, Requirement};
 
 use super::rights;
@@ -32,7 +33,7 @@ impl Sink for Buffer {
 
 /// What the host gives, beside the plan.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ground {
+pub(crate) struct Given {
     pub(crate) landlock_abi: u32,
     /// The executor is host root: it donates trees, maps are free, groups can be cleared.
     pub(crate) is_root: bool,
@@ -40,28 +41,28 @@ pub(crate) struct Ground {
     pub(crate) counts_cpu: bool,
 }
 
-pub(crate) fn walls(plan: &Plan) -> u32 {
+pub(crate) fn walls(ground: &Ground) -> u32 {
     let on = |requirement: Requirement| requirement != Requirement::Off;
     let mut walls = 0;
-    if plan.mode == Mode::Sandbox {
+    if ground.mode == Mode::Sandbox {
         walls |= wall::PRIVILEGES;
     }
-    if on(plan.layers.process) {
+    if on(ground.layers.process) {
         walls |= wall::USER | wall::PID | wall::UTS | wall::CGROUP;
     }
-    if on(plan.layers.filesystem) {
+    if on(ground.layers.filesystem) {
         walls |= wall::USER | wall::MOUNT;
     }
-    if on(plan.layers.network) && plan.network == Network::Deny {
+    if on(ground.layers.network) && ground.network == Network::Deny {
         walls |= wall::USER | wall::NET;
     }
     walls
 }
 
-/// The binds that host root donates, in the order in which the launch takes them.
-pub(crate) fn donated(plan: &Plan, ground: Ground) -> impl Iterator<Item = &stockade_proto::Bind> {
-    plan.mounts.iter().filter_map(move |mount| match &mount.kind {
-        MountKind::Bind(bind) if ground.is_root => Some(bind),
+/// The binds that host root donates, in the order in which init takes them.
+pub(crate) fn donated(mounts: &[Mount], given: Given) -> impl Iterator<Item = &stockade_proto::Bind> {
+    mounts.iter().filter_map(move |mount| match &mount.kind {
+        MountKind::Bind(bind) if given.is_root => Some(bind),
         MountKind::Bind(_)
         | MountKind::Dir { .. }
         | MountKind::File { .. }
@@ -76,8 +77,23 @@ pub(crate) fn donated(plan: &Plan, ground: Ground) -> impl Iterator<Item = &stoc
     })
 }
 
-pub(crate) fn launch(plan: &Plan, ground: Ground, filter: &[u8]) -> Result<OwnedFd, Abort> {
-    if plan.mounts.len() > MAX_MOUNTS || donated(plan, ground).count() > MAX_DONATIONS {
+pub(crate) fn ground(ground: &Ground, given: Given) -> Result<OwnedFd, Abort> {
+    let mut buffer = Buffer(Vec::with_capacity(8 * 1024));
+    let mut writer = Writer::new(&mut buffer);
+    writer.u32(walls(ground));
+    writer.u32(ground.identity.uid);
+    writer.u32(ground.identity.gid);
+    writer.u32(u32::from(given.is_root));
+    writer.u64(ground.limits.scratch_bytes);
+    writer.text(ground.hostname.as_bytes());
+    write_mounts(&mut writer, &ground.mounts, given)?;
+    sealed(&buffer.0)
+}
+
+/// `mounts` are those of the plan that are not in its ground.
+pub(crate) fn launch(plan: &Plan, mounts: &[Mount], given: Given, filter: &[u8]) -> Result<OwnedFd, Abort> {
+    // One descriptor of the packet is the launch itself.
+    if plan.mounts.len() > MAX_MOUNTS || donated(mounts, given).count() >= MAX_DONATIONS {
         return Err(Refusal::new(
             Code::WorkspaceTooLarge,
             format!("the plan has {} mounts, more than a sandbox is built from", plan.mounts.len()),
@@ -85,8 +101,11 @@ pub(crate) fn launch(plan: &Plan, ground: Ground, filter: &[u8]) -> Result<Owned
         )
         .into());
     }
-    let bytes = encode(plan, ground, filter)?;
-    seal(&bytes).map_err(|error| {
+    sealed(&encode(plan, mounts, given, filter)?)
+}
+
+fn sealed(bytes: &[u8]) -> Result<OwnedFd, Abort> {
+    seal(bytes).map_err(|error| {
         Fault::new(
             Code::SpawnFailed,
             format!("the launch could not be stored in memory: {error}"),
@@ -96,22 +115,13 @@ pub(crate) fn launch(plan: &Plan, ground: Ground, filter: &[u8]) -> Result<Owned
     })
 }
 
-fn encode(plan: &Plan, ground: Ground, filter: &[u8]) -> Result<Vec<u8>, Abort> {
+fn encode(plan: &Plan, mounts: &[Mount], given: Given, filter: &[u8]) -> Result<Vec<u8>, Abort> {
     let mut buffer = Buffer(Vec::with_capacity(16 * 1024));
     let mut writer = Writer::new(&mut buffer);
-    writer.u32(walls(plan));
-    writer.u32(plan.identity.uid);
-    writer.u32(plan.identity.gid);
-    writer.u32(u32::from(ground.is_root));
-    writer.u64(plan.limits.scratch_bytes);
-    writer.text(plan.hostname.as_bytes());
     writer.text(plan.cwd.as_slice());
-    writer.u32(count(plan.mounts.len()));
-    for mount in &plan.mounts {
-        write_mount(&mut writer, mount, ground)?;
-    }
+    write_mounts(&mut writer, mounts, given)?;
     let rules = plan.landlock.as_ref().map_or(&[][..], |landlock| &landlock.rules);
-    let abi = if plan.landlock.is_some() { ground.landlock_abi } else { 0 };
+    let abi = if plan.landlock.is_some() { given.landlock_abi } else { 0 };
     writer.u64(rights::handled(abi));
     writer.u64(rights::scoped(abi));
     writer.u32(count(rules.len()));
@@ -119,7 +129,7 @@ fn encode(plan: &Plan, ground: Ground, filter: &[u8]) -> Result<Vec<u8>, Abort> 
         writer.text(rule.path.as_slice());
         writer.u64(rights::allowed(rule.access, abi));
     }
-    let rlimits = rlimits(plan, ground);
+    let rlimits = rlimits(plan, given);
     writer.u32(count(rlimits.len()));
     for (resource, value) in rlimits {
         writer.u32(resource);
@@ -154,7 +164,12 @@ fn c_string(bytes: &Bytes) -> Result<CString, Abort> {
     })
 }
 
-fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, ground: Ground) -> Result<(), Abort> {
+fn write_mounts(writer: &mut Writer<'_, Buffer>, mounts: &[Mount], given: Given) -> Result<(), Abort> {
+    writer.u32(count(mounts.len()));
+    mounts.iter().try_for_each(|mount| write_mount(writer, mount, given))
+}
+
+fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, given: Given) -> Result<(), Abort> {
     let held;
     let step = match &mount.kind {
         MountKind::Dir { mode } => MountStep::Dir { mode: *mode },
@@ -164,7 +179,7 @@ fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, ground: Ground) -
             MountStep::Symlink { to: &held }
         }
         MountKind::Scratch { mode } => MountStep::Scratch { mode: *mode },
-        MountKind::Bind(bind) if ground.is_root => {
+        MountKind::Bind(bind) if given.is_root => {
             MountStep::BindDonated { is_dir: bind.source.is_dir, writable: bind.writable }
         }
         MountKind::Bind(bind) => {
@@ -188,7 +203,7 @@ fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, ground: Ground) -
     Ok(())
 }
 
-fn rlimits(plan: &Plan, ground: Ground) -> Vec<(u32, u64)> {
+fn rlimits(plan: &Plan, given: Given) -> Vec<(u32, u64)> {
     // A core file would be written by the host's core_pattern, outside every wall.
     let mut rlimits = vec![(RLIMIT_CORE, 0)];
     if let Some(bytes) = plan.limits.file_size_bytes {
@@ -199,7 +214,7 @@ fn rlimits(plan: &Plan, ground: Ground) -> Vec<(u32, u64)> {
         let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
         rlimits.push((RLIMIT_NOFILE, hard.map_or(files, |hard| files.min(hard))));
     }
-    if let (Some(seconds), false) = (plan.limits.cpu_seconds, ground.counts_cpu) {
+    if let (Some(seconds), false) = (plan.limits.cpu_seconds, given.counts_cpu) {
         rlimits.push((RLIMIT_CPU, seconds));
     }
     rlimits

@@ -1,4 +1,5 @@
-//! Turns a plan into a running sandbox: one clone3, the id maps, the donated trees, the cgroup, the
+//! Turns a plan into a running sandbox, in two steps: `park` starts an init on the ground of a plan (one
+//! clone3, the id maps, the donated trees, the cgroup), `Parked::launch` hands it the plan and opens the
 //! gate. Runs in the executor, outside every wall; what happens inside is `stockade-init`'s.
 //! Next on the line: `supervise`.
 
@@ -20,13 +21,14 @@ use rustix::net::{
 };
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use stockade_launch::{ToInit, wall};
-use stockade_proto::{Bind, Code, Fault, Plan, Refusal, Stdin};
+use stockade_policy::Ground;
+use stockade_proto::{Bind, Code, Fault, Mount, Plan, Refusal, Stdin};
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
 
 use crate::Abort;
 use crate::cgroup::{self, CgroupError, Group, TreeKill};
 
-pub(crate) use encode::Ground;
+use encode::Given;
 
 const INIT_NAME: &str = "stockade-init";
 const INIT_ARGV0: &CStr = c"stockade-init";
@@ -72,8 +74,8 @@ pub fn find_init() -> Result<PathBuf, Abort> {
     })
 }
 
-pub(crate) fn tree_kill(plan: &Plan) -> TreeKill {
-    if encode::walls(plan) & wall::PID == 0 { TreeKill::Needed } else { TreeKill::PidNamespace }
+pub(crate) fn tree_kill(ground: &Ground) -> TreeKill {
+    if encode::walls(ground) & wall::PID == 0 { TreeKill::Needed } else { TreeKill::PidNamespace }
 }
 
 fn namespaces(walls: u32) -> Namespaces {
@@ -121,26 +123,38 @@ fn input(stdin: Stdin) -> Result<(Option<OwnedFd>, OwnedFd), Abort> {
     }
 }
 
-/// Builds the sandbox of `plan` and lets its init through the gate.
-pub(crate) fn spawn(plan: &Plan, host: Option<&cgroup::Host>) -> Result<Running, Abort> {
-    let walls = encode::walls(plan);
-    let ground = Ground {
+/// A sandbox that stands on its ground and waits for its plan. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    running: Option<Running>,
+    ground: Ground,
+    given: Given,
+    /// Of the sandbox's init, for the owners of its mounts. Only for host root.
+    user_namespace: Option<OwnedFd>,
+    /// Into the v1 groups.
+    doors: Vec<OwnedFd>,
+}
+
+/// Starts an init that builds `ground` and then waits.
+pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) -> Result<Parked, Abort> {
+    let walls = encode::walls(&ground);
+    let given = Given {
         landlock_abi: stockade_sys::landlock_abi(),
         is_root: rustix::process::geteuid().is_root(),
         counts_cpu: host.is_some(),
     };
     let program = open(&find_init()?, OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())
         .map_err(|error| fault("stockade-init can't be opened", &error))?;
-    let launch = encode::launch(plan, ground, &filter(plan)?)?;
+    let memfd = encode::ground(&ground, given)?;
     let (control, init_control) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| fault("the control socket could not be made", &error))?;
     let stdout = output_pipe()?;
     let stderr = output_pipe()?;
-    let (stdin, init_stdin) = input(plan.stdio.stdin)?;
+    let (stdin, init_stdin) = input(stdin)?;
     // On v2 the child is born inside its group; the v1 groups are made while init builds its root.
     let group =
-        host.map(|host| host.begin(&plan.limits, tree_kill(plan))).transpose().map_err(refuse_limits)?;
+        host.map(|host| host.begin(&ground.limits, tree_kill(&ground))).transpose().map_err(refuse_limits)?;
     let child = clone_init(&Spawn {
         namespaces: namespaces(walls),
         cgroup: group.as_ref().and_then(Group::clone_fd),
@@ -151,11 +165,12 @@ pub(crate) fn spawn(plan: &Plan, host: Option<&cgroup::Host>) -> Result<Running,
             stdout.theirs.as_fd(),
             stderr.theirs.as_fd(),
             init_control.as_fd(),
-            launch.as_fd(),
+            memfd.as_fd(),
         ],
     })
     .map_err(|error| refuse_spawn(&error))?;
-    let mut running = Running {
+    drop((init_control, init_stdin, stdout.theirs, stderr.theirs));
+    let running = Running {
         pidfd: child.pidfd,
         control,
         stdout: Some(stdout.ours),
@@ -164,42 +179,79 @@ pub(crate) fn spawn(plan: &Plan, host: Option<&cgroup::Host>) -> Result<Running,
         group,
         has_pid_namespace: walls & wall::PID != 0,
     };
-    drop((init_control, init_stdin, stdout.theirs, stderr.theirs));
-    let passed = pass_the_gate(plan, host, ground, child.pid, &mut running);
-    if let Err(abort) = passed {
-        // Dropping the control socket would end init too; this leaves no doubt.
-        kill_init(&running);
-        return Err(abort);
-    }
-    Ok(running)
+    let mut parked =
+        Parked { running: Some(running), ground, given, user_namespace: None, doors: Vec::new() };
+    parked.settle(child.pid, host)?;
+    Ok(parked)
 }
 
-fn kill_init(running: &Running) {
-    match rustix::process::pidfd_send_signal(&running.pidfd, rustix::process::Signal::KILL) {
-        // Already gone is what we want.
-        Ok(()) | Err(_) => {}
+impl Parked {
+    /// What init needs from outside to build its ground, and the groups that the gate leads into.
+    fn settle(&mut self, pid: u32, host: Option<&cgroup::Host>) -> Result<(), Abort> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        if encode::walls(&self.ground) & wall::USER != 0 {
+            let proc = open_proc(pid)?;
+            write_maps(&self.ground, proc.as_fd(), self.given)?;
+            if self.given.is_root {
+                let namespace = openat(&proc, "ns/user", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
+                    .map_err(|error| fault("the sandbox's user namespace can't be opened", &error))?;
+                self.user_namespace = Some(namespace);
+            }
+            let trees = donate(&self.ground.mounts, self.user_namespace.as_ref(), self.given)?;
+            tell(&running.control, ToInit::Mapped, &trees)?;
+        }
+        if let (Some(host), Some(group)) = (host, &mut running.group) {
+            host.complete(group, &self.ground.limits, tree_kill(&self.ground)).map_err(refuse_limits)?;
+            self.doors = group.doors().map_err(refuse_limits)?;
+        }
+        Ok(())
+    }
+
+    /// Hands over the plan and lets init through the gate.
+    pub(crate) fn launch(mut self, plan: &Plan) -> Result<Running, Abort> {
+        let rest = self.rest(plan)?;
+        let filter = filter(plan)?;
+        let mut donations = vec![encode::launch(plan, rest, self.given, &filter)?];
+        donations.append(&mut donate(rest, self.user_namespace.as_ref(), self.given)?);
+        let Some(running) = &self.running else {
+            return Err(fault("the sandbox is gone", &"it was launched before"));
+        };
+        tell(&running.control, ToInit::Launch, &donations)?;
+        tell(&running.control, ToInit::Go, &self.doors)?;
+        self.running.take().ok_or_else(|| fault("the sandbox is gone", &"it was launched before"))
+    }
+
+    /// The plan's mounts beyond the ground: a plan that does not stand on this ground is not launched on it.
+    fn rest<'p>(&self, plan: &'p Plan) -> Result<&'p [Mount], Abort> {
+        let ground = &self.ground;
+        let same = plan.layers == ground.layers
+            && plan.mode == ground.mode
+            && plan.network == ground.network
+            && plan.identity == ground.identity
+            && plan.limits == ground.limits
+            && plan.hostname == ground.hostname;
+        plan.mounts
+            .strip_prefix(ground.mounts.as_slice())
+            .filter(|_| same)
+            .ok_or_else(|| fault("the plan does not fit the sandbox that was made for it", &"this is a bug"))
     }
 }
 
-fn pass_the_gate(
-    plan: &Plan,
-    host: Option<&cgroup::Host>,
-    ground: Ground,
-    pid: u32,
-    running: &mut Running,
-) -> Result<(), Abort> {
-    if encode::walls(plan) & wall::USER != 0 {
-        let proc = open_proc(pid)?;
-        write_maps(plan, proc.as_fd(), ground)?;
-        let trees = donate(plan, proc.as_fd(), ground)?;
-        tell(&running.control, ToInit::Mapped, &trees)?;
+impl Drop for Parked {
+    fn drop(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        match rustix::process::pidfd_send_signal(&running.pidfd, rustix::process::Signal::KILL) {
+            // Already gone is what we want.
+            Ok(()) | Err(_) => {}
+        }
+        // Reaped, so that its group is empty when it is removed; a killed init of ours has no children yet.
+        match rustix::process::waitid(
+            rustix::process::WaitId::PidFd(running.pidfd.as_fd()),
+            rustix::process::WaitIdOptions::EXITED,
+        ) {
+            Ok(_) | Err(_) => {}
+        }
     }
-    let mut doors = Vec::new();
-    if let (Some(host), Some(group)) = (host, &mut running.group) {
-        host.complete(group, &plan.limits, tree_kill(plan)).map_err(refuse_limits)?;
-        doors = group.doors().map_err(refuse_limits)?;
-    }
-    tell(&running.control, ToInit::Go, &doors)
 }
 
 fn refuse_limits(error: CgroupError) -> Abort {
@@ -259,13 +311,13 @@ fn write_file(directory: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<(
 }
 
 /// One id inside, one outside; host root is never inside.
-fn write_maps(plan: &Plan, proc: BorrowedFd<'_>, ground: Ground) -> Result<(), Abort> {
-    let identity = plan.identity;
+fn write_maps(ground: &Ground, proc: BorrowedFd<'_>, given: Given) -> Result<(), Abort> {
+    let identity = ground.identity;
     let write = |name: &str, text: &str| {
         write_file(proc, name, text)
             .map_err(|error| fault(&format!("{name} of the sandbox can't be written"), &error))
     };
-    if !ground.is_root {
+    if !given.is_root {
         // The kernel's condition for mapping one's own group without privilege.
         write("setgroups", "deny")?;
     }
@@ -275,18 +327,11 @@ fn write_maps(plan: &Plan, proc: BorrowedFd<'_>, ground: Ground) -> Result<(), A
 
 /// Host root opens the trees itself: the sandbox's uid could not even reach `/root`, and only host
 /// root may map owners.
-fn donate(plan: &Plan, proc: BorrowedFd<'_>, ground: Ground) -> Result<Vec<OwnedFd>, Abort> {
+fn donate(mounts: &[Mount], user_namespace: Option<&OwnedFd>, given: Given) -> Result<Vec<OwnedFd>, Abort> {
     let mut trees = Vec::new();
-    let mut user_namespace = None;
-    for bind in encode::donated(plan, ground) {
+    for bind in encode::donated(mounts, given) {
         let tree = detach(bind)?;
-        if bind.owner_mapped && user_namespace.is_none() {
-            let namespace = openat(proc, "ns/user", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty());
-            user_namespace = Some(
-                namespace.map_err(|error| fault("the sandbox's user namespace can't be opened", &error))?,
-            );
-        }
-        let owner_map = user_namespace.as_ref().filter(|_| bind.owner_mapped).map(AsFd::as_fd);
+        let owner_map = user_namespace.filter(|_| bind.owner_mapped).map(AsFd::as_fd);
         stockade_sys::give_away(tree.as_fd(), owner_map).map_err(|error| refuse_map(bind, &error))?;
         trees.push(tree);
     }

@@ -5,13 +5,23 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use stockade_policy::{
-    Caller, Command, GitFacts, HostReport, LayerReport, Place, Request, Resolved, Sources as _, needs, plan,
-    resolve,
+    Caller, Command, GitFacts, HostReport, LayerReport, Needs, Object, Place, Request, Resolved,
+    Sources as _, needs, plan, resolve,
 };
 use stockade_proto::{Bytes, Code, MountKind, Refusal, Stdin};
 use tempfile::TempDir;
 
-use super::{Profiles, survey, workspace};
+use super::{Profiles, begin, complete, workspace};
+
+/// Both steps.
+fn survey(
+    needs: &Needs,
+    workspace: Object,
+    caller: Caller,
+    layers: LayerReport,
+) -> Result<HostReport, Refusal> {
+    complete(needs, begin(needs, workspace, caller, layers))
+}
 
 struct Ground {
     home: TempDir,

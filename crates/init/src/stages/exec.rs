@@ -1,6 +1,6 @@
 //! Starts the command: a child of ours, so that PID 1 stays and reaps.
 
-use stockade_launch::{FromInit, MAX_MESSAGE};
+use stockade_launch::{FromInit, Launch, MAX_MESSAGE};
 use stockade_nolibc::{
     Errno, Fd, Forked, Pointers, chdir, close_on_exec_from, close_range, execve, exit, fork, pipe, read,
     reset_all, send, set_death_signal, set_rlimit, setsid, unblock_all, write,
@@ -11,13 +11,13 @@ use crate::context::{About, Context, Failure};
 const USUAL_UMASK: u32 = 0o022;
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    let launch = context.launch;
+    let launch = context.launch()?;
     chdir(launch.cwd).about(launch.cwd.to_bytes())?;
     let argv = Pointers::new(launch.argv)?;
     let env = Pointers::new(launch.env)?;
     let (verdict, report) = pipe()?;
     match fork()? {
-        Forked::Child => child(context, &argv, &env, &report),
+        Forked::Child => child(&launch, &argv, &env, &report),
         Forked::Parent { child } => {
             drop(report);
             started(&verdict)?;
@@ -47,9 +47,9 @@ fn started(verdict: &Fd) -> Result<(), Failure> {
 }
 
 /// The child: same walls, no threads, no locks; leaves by `execve` or `exit`.
-fn child(context: &Context, argv: &Pointers, env: &Pointers, report: &Fd) -> ! {
-    let errno = match prepare(context) {
-        Ok(()) => first_that_starts(context, argv, env),
+fn child(launch: &Launch<'static>, argv: &Pointers, env: &Pointers, report: &Fd) -> ! {
+    let errno = match prepare(launch) {
+        Ok(()) => first_that_starts(launch, argv, env),
         Err(errno) => errno,
     };
     match write(report, &errno.0.to_ne_bytes()) {
@@ -57,7 +57,7 @@ fn child(context: &Context, argv: &Pointers, env: &Pointers, report: &Fd) -> ! {
     }
 }
 
-fn prepare(context: &Context) -> Result<(), Errno> {
+fn prepare(launch: &Launch<'static>) -> Result<(), Errno> {
     // A session of its own: no controlling terminal, and a process group that signals can't leave.
     setsid()?;
     set_death_signal()?;
@@ -65,16 +65,16 @@ fn prepare(context: &Context) -> Result<(), Errno> {
     reset_all()?;
     close_on_exec_from(3)?;
     // Last, and only here: init must go on working under limits that starve the command.
-    for (resource, value) in context.launch.rlimits {
+    for (resource, value) in launch.rlimits {
         set_rlimit(resource, value)?;
     }
     unblock_all()
 }
 
 /// As a shell looks along PATH: the first that is there decides, one that may not be run is remembered.
-fn first_that_starts(context: &Context, argv: &Pointers, env: &Pointers) -> Errno {
+fn first_that_starts(launch: &Launch<'static>, argv: &Pointers, env: &Pointers) -> Errno {
     let mut answer = Errno::NOENT;
-    for candidate in context.launch.candidates {
+    for candidate in launch.candidates {
         match execve(candidate, argv, env) {
             Errno::NOENT | Errno::NOTDIR => {}
             Errno::ACCES => answer = Errno::ACCES,

@@ -7,7 +7,7 @@ use stockade_nolibc::{clear_groups, set_gid, set_uid};
 use crate::context::{Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    if !context.launch.has(wall::USER) {
+    if !context.ground.has(wall::USER) {
         return Ok(());
     }
     context.expect(ToInit::Mapped)?;
@@ -16,10 +16,10 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
 
 /// Host root may clear the groups; for an ordinary user the kernel forbids it, and they stay.
 pub(super) fn take_on(context: &Context) -> Result<(), Failure> {
-    if context.launch.is_root {
+    if context.ground.is_root {
         clear_groups()?;
     }
-    set_gid(context.launch.gid)?;
-    set_uid(context.launch.uid)?;
+    set_gid(context.ground.gid)?;
+    set_uid(context.ground.uid)?;
     Ok(())
 }

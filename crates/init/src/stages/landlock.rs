@@ -9,7 +9,7 @@ use crate::context::{About, Context, Failure};
 const FILE_RIGHTS: u64 = (1 << 0) | (1 << 1) | (1 << 2) | (1 << 14) | (1 << 15);
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    let launch = context.launch;
+    let launch = context.launch()?;
     if launch.handled_fs == 0 {
         return Ok(());
     }

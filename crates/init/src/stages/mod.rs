@@ -19,7 +19,7 @@ use crate::context::{Context, Failure};
 
 type Apply = fn(&mut Context) -> Result<(), Failure>;
 
-pub(crate) const STAGES: [(Stage, Apply); 13] = [
+pub(crate) const STAGES: [(Stage, Apply); 15] = [
     // Before anything that can wait: if the executor dies, so do we; nobody may look into us.
     (Stage::Session, session::apply),
     // The maps exist once the executor says so; ids decide what may be opened below.
@@ -27,12 +27,15 @@ pub(crate) const STAGES: [(Stage, Apply); 13] = [
     // While keyctl is still allowed.
     (Stage::Keyring, settings::keyring),
     (Stage::Hostname, settings::hostname),
+    // Needs capabilities over the network namespace.
+    (Stage::Network, settings::network),
     // Needs the host's paths and capabilities over the mount namespace.
+    (Stage::Ground, root::ground),
+    // Everything above is the same for every plan of a host and profile; an init parks here.
+    (Stage::Launch, session::launch),
     (Stage::Root, root::apply),
     // After this line no host path can be named.
     (Stage::Pivot, pivot::apply),
-    // Needs capabilities over the network namespace.
-    (Stage::Network, settings::network),
     // The executor has placed us in our cgroup; its namespace is made there.
     (Stage::Gate, session::gate),
     // Everything above needed privilege, nothing below does.

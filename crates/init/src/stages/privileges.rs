@@ -7,13 +7,13 @@ use super::identity::take_on;
 use crate::context::{Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    if !context.launch.has(wall::PRIVILEGES) {
+    if !context.ground.has(wall::PRIVILEGES) {
         return Ok(());
     }
     no_new_privs()?;
-    if context.launch.has(wall::USER) {
+    if context.ground.has(wall::USER) {
         drop_capabilities()?;
-    } else if context.launch.is_root {
+    } else if context.ground.is_root {
         // Leaving uid 0 empties the sets; the bounding set must go while we may still touch it.
         drop_bounding_set()?;
         take_on(context)?;

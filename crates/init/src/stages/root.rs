@@ -3,14 +3,14 @@
 
 use core::ffi::CStr;
 
-use stockade_launch::{MountStep, wall};
+use stockade_launch::{MountStep, Mounts, wall};
 use stockade_nolibc::{
     Attr, CWD, Errno, Fd, bind_tree, fs_context, make_private, mkdirat, move_onto, open_below, open_create,
     open_path, set_attr, set_attr_recursive, stat, write,
 };
 
 use super::place;
-use crate::context::{About, Context, Failure};
+use crate::context::{About, Context, Failure, NewRoot};
 
 const SAFE: Attr = Attr::NOSUID.and(Attr::NODEV);
 /// A page each, and enough for the directories of an empty one.
@@ -21,22 +21,39 @@ const MASK_DIR: &CStr = c"mask.d";
 /// The root itself holds only directories, links and a few small files.
 const ROOT_OPTIONS: [(&CStr, &CStr); 2] = [(c"mode", c"0755"), (c"size", c"16m")];
 
-pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    if !context.launch.has(wall::MOUNT) {
+/// What needs no plan: a new root with the plan's first mounts in it.
+pub(crate) fn ground(context: &mut Context) -> Result<(), Failure> {
+    if !context.ground.has(wall::MOUNT) {
         return Ok(());
     }
     make_private()?;
     // Over the host's `/proc`, which every host has and no step needs: it goes with the old root, which
     // costs one wait of the kernel's less than unmounting it by itself.
-    let scratch = scratch(&open_path(&CWD, c"/proc")?, context.launch.scratch_bytes).about(b"scratch")?;
+    let scratch = scratch(&open_path(&CWD, c"/proc")?, context.ground.scratch_bytes).about(b"scratch")?;
     let root = fs_context(c"tmpfs", &ROOT_OPTIONS, SAFE).about(b"tmpfs")?;
     // On top of the old root: no directory of the host is needed to stand on.
     move_onto(&root, &open_path(&CWD, c"/")?).about(b"/")?;
-    let mut builder = Builder { root: &root, scratch: &scratch, scratches: 0, donated: 0 };
-    for (target, step) in context.launch.mounts {
-        builder.step(target, step, &mut context.donations).about(target.to_bytes())?;
+    let mut new = NewRoot { root, scratch, scratches: 0 };
+    build(&mut new, context.ground.mounts, &mut context.donations)?;
+    context.root = Some(new);
+    Ok(())
+}
+
+/// The rest of the plan's mounts.
+pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
+    let launch = context.launch()?;
+    match &mut context.root {
+        // The first descriptor of the packet was the launch itself.
+        Some(new) => build(new, launch.mounts, &mut context.donations[1..]),
+        None => Ok(()),
     }
-    context.root = Some(root);
+}
+
+fn build(new: &mut NewRoot, mounts: Mounts<'static>, donations: &mut [Option<Fd>]) -> Result<(), Failure> {
+    let mut builder = Builder { new, donated: 0 };
+    for (target, step) in mounts {
+        builder.step(target, step, donations).about(target.to_bytes())?;
+    }
     Ok(())
 }
 
@@ -57,9 +74,7 @@ fn scratch(host: &Fd, size: u64) -> Result<Fd, Errno> {
 }
 
 struct Builder<'a> {
-    root: &'a Fd,
-    scratch: &'a Fd,
-    scratches: u32,
+    new: &'a mut NewRoot,
     donated: usize,
 }
 
@@ -71,12 +86,12 @@ impl Builder<'_> {
         donations: &mut [Option<Fd>],
     ) -> Result<(), Errno> {
         match step {
-            MountStep::Dir { mode } => place::directory(self.root, target, mode).map(drop),
+            MountStep::Dir { mode } => place::directory(&self.new.root, target, mode).map(drop),
             MountStep::File { mode, contents } => {
-                let file = place::new_file(self.root, target, mode)?;
+                let file = place::new_file(&self.new.root, target, mode)?;
                 if write(&file, contents)? == contents.len() { Ok(()) } else { Err(Errno::AGAIN) }
             }
-            MountStep::Symlink { to } => place::symlink(self.root, target, to),
+            MountStep::Symlink { to } => place::symlink(&self.new.root, target, to),
             MountStep::Scratch { mode } => self.private(target, mode),
             MountStep::BindPath { source, dev, ino, is_dir, writable } => {
                 let found = open_path(&CWD, source)?;
@@ -94,21 +109,21 @@ impl Builder<'_> {
             }
             MountStep::Proc => {
                 let proc = fs_context(c"proc", &[], SAFE.and(Attr::NOEXEC))?;
-                move_onto(&proc, &place::directory(self.root, target, 0o555)?)
+                move_onto(&proc, &place::directory(&self.new.root, target, 0o555)?)
             }
             MountStep::DevPts => {
                 let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
                 let pts = fs_context(c"devpts", &options, Attr::NOSUID.and(Attr::NOEXEC))?;
-                move_onto(&pts, &place::directory(self.root, target, 0o755)?)
+                move_onto(&pts, &place::directory(&self.new.root, target, 0o755)?)
             }
             MountStep::Device => {
                 let tree = bind_tree(&open_path(&CWD, target)?)?;
                 set_attr(&tree, Attr::NOSUID.and(Attr::NOEXEC))?;
-                move_onto(&tree, &place::file(self.root, target)?)
+                move_onto(&tree, &place::file(&self.new.root, target)?)
             }
             MountStep::Mask { is_dir, optional } => self.over(target, optional, |builder, _| {
                 let tree =
-                    bind_tree(&open_below(builder.scratch, if is_dir { MASK_DIR } else { MASK_FILE })?)?;
+                    bind_tree(&open_below(&builder.new.scratch, if is_dir { MASK_DIR } else { MASK_FILE })?)?;
                 set_attr(&tree, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
                 Ok(tree)
             }),
@@ -123,20 +138,20 @@ impl Builder<'_> {
 
     fn private(&mut self, target: &CStr, mode: u32) -> Result<(), Errno> {
         let mut digits = [0; 24];
-        let name = decimal(u64::from(self.scratches), &mut digits)?;
-        self.scratches += 1;
-        mkdirat(self.scratch, name, mode)?;
-        let tree = bind_tree(&open_below(self.scratch, name)?)?;
-        move_onto(&tree, &place::directory(self.root, target, 0o755)?)
+        let name = decimal(u64::from(self.new.scratches), &mut digits)?;
+        self.new.scratches += 1;
+        mkdirat(&self.new.scratch, name, mode)?;
+        let tree = bind_tree(&open_below(&self.new.scratch, name)?)?;
+        move_onto(&tree, &place::directory(&self.new.root, target, 0o755)?)
     }
 
     fn bind(&self, target: &CStr, tree: &Fd, is_dir: bool, writable: bool) -> Result<(), Errno> {
         let attr = if writable { SAFE } else { SAFE.and(Attr::RDONLY) };
         set_attr_recursive(tree, attr)?;
         let place = if is_dir {
-            place::directory(self.root, target, 0o755)?
+            place::directory(&self.new.root, target, 0o755)?
         } else {
-            place::file(self.root, target)?
+            place::file(&self.new.root, target)?
         };
         move_onto(tree, &place)
     }
@@ -148,7 +163,7 @@ impl Builder<'_> {
         optional: bool,
         tree: impl FnOnce(&Self, &Fd) -> Result<Fd, Errno>,
     ) -> Result<(), Errno> {
-        match place::existing(self.root, target) {
+        match place::existing(&self.new.root, target) {
             Ok(place) => move_onto(&tree(self, &place)?, &place),
             Err(Errno::NOENT) if optional => Ok(()),
             Err(errno) => Err(errno),

@@ -5,8 +5,9 @@ use stockade_nolibc::install_filter;
 use crate::context::{Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    if !context.launch.filter.is_empty() {
-        install_filter(context.launch.filter)?;
+    let launch = context.launch()?;
+    if !launch.filter.is_empty() {
+        install_filter(launch.filter)?;
     }
     Ok(())
 }

@@ -7,21 +7,21 @@ use crate::context::{About, Context, Failure};
 
 /// Session keyrings are inherited, and with them the caller's keys.
 pub(crate) fn keyring(context: &mut Context) -> Result<(), Failure> {
-    if context.launch.has(wall::PRIVILEGES) {
+    if context.ground.has(wall::PRIVILEGES) {
         join_new_keyring()?;
     }
     Ok(())
 }
 
 pub(crate) fn hostname(context: &mut Context) -> Result<(), Failure> {
-    if context.launch.has(wall::UTS) {
-        set_hostname(context.launch.hostname).about(context.launch.hostname)?;
+    if context.ground.has(wall::UTS) {
+        set_hostname(context.ground.hostname).about(context.ground.hostname)?;
     }
     Ok(())
 }
 
 pub(crate) fn network(context: &mut Context) -> Result<(), Failure> {
-    if context.launch.has(wall::NET) {
+    if context.ground.has(wall::NET) {
         loopback_up().about(b"lo")?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use core::ffi::CStr;
 
-use stockade_launch::{CONTROL_FD, Launch, MountStep, wall};
+use stockade_launch::{CONTROL_FD, MountStep, Mounts, wall};
 use stockade_nolibc::{
     CWD, Errno, Fd, can_gain_capabilities, has_capabilities, highest_foreign_fd, no_new_privs_is_set, openat,
     read, seccomp_mode,
@@ -20,15 +20,15 @@ const fn unproven(subject: &'static [u8]) -> Failure {
 }
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    let launch = &context.launch;
-    if launch.has(wall::PRIVILEGES) && !no_new_privs_is_set()? {
+    let (ground, launch) = (&context.ground, context.launch()?);
+    if ground.has(wall::PRIVILEGES) && !no_new_privs_is_set()? {
         return Err(unproven(b"no_new_privs is not set"));
     }
-    if launch.has(wall::PRIVILEGES) && has_capabilities()? {
+    if ground.has(wall::PRIVILEGES) && has_capabilities()? {
         return Err(unproven(b"a capability is left"));
     }
     // An ordinary user's bounding set is full and no_new_privs is what keeps it from mattering.
-    if (launch.has(wall::USER) || (launch.has(wall::PRIVILEGES) && launch.is_root))
+    if (ground.has(wall::USER) || (ground.has(wall::PRIVILEGES) && ground.is_root))
         && can_gain_capabilities()?
     {
         return Err(unproven(b"a capability could be gained"));
@@ -36,8 +36,8 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     if !launch.filter.is_empty() && seccomp_mode()? != SECCOMP_MODE_FILTER {
         return Err(unproven(b"seccomp is not in filter mode"));
     }
-    if launch.has(wall::MOUNT) {
-        mounts(launch)?;
+    if ground.has(wall::MOUNT) {
+        mounts(&Planned { ground: ground.mounts, launch: launch.mounts })?;
         let directory = openat(&CWD, c"/proc/self/fd").about(b"/proc/self/fd")?;
         if highest_foreign_fd(&directory, CONTROL_FD)?.is_some() {
             return Err(unproven(b"a descriptor is left open"));
@@ -48,7 +48,7 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
 
 /// Every mount is one that was asked for, every one that was asked for is there, and what was asked
 /// to be read-only is.
-fn mounts(launch: &Launch<'static>) -> Result<(), Failure> {
+fn mounts(planned: &Planned) -> Result<(), Failure> {
     let file = openat(&CWD, c"/proc/self/mountinfo").about(b"/proc/self/mountinfo")?;
     let mut lines = Lines { file, buffer: [0; MOUNTINFO_BUFFER], start: 0, end: 0 };
     let mut root_is_read_only = false;
@@ -63,7 +63,7 @@ fn mounts(launch: &Launch<'static>) -> Result<(), Failure> {
             root_is_read_only = read_only;
             continue;
         }
-        match covering(launch, path) {
+        match planned.covering(path) {
             None => return Err(unproven(b"a mount that is not in the plan")),
             Some((target, must_be_read_only)) => {
                 if must_be_read_only && !read_only {
@@ -76,7 +76,7 @@ fn mounts(launch: &Launch<'static>) -> Result<(), Failure> {
     if !root_is_read_only {
         return Err(unproven(b"the root is writable"));
     }
-    let wanted = launch.mounts.filter(|(_, step)| is_required_mount(step)).count();
+    let wanted = planned.steps().filter(|(_, step)| is_required_mount(step)).count();
     if found < wanted { Err(unproven(b"a mount of the plan is missing")) } else { Ok(()) }
 }
 
@@ -109,21 +109,34 @@ const fn must_be_read_only(step: &MountStep<'_>) -> bool {
     }
 }
 
-/// The row of the plan whose mount `path` (as mountinfo writes it) is, or whose host tree brought it
-/// along: the one with the longest target. The planner never gives two rows one target.
-fn covering(launch: &Launch<'static>, path: &[u8]) -> Option<(&'static [u8], bool)> {
-    let mut best: Option<(&'static [u8], bool)> = None;
-    for (target, step) in launch.mounts {
-        let bytes = CStr::to_bytes(target);
-        let same = matches!(step, MountStep::Dir { .. } | MountStep::File { .. } | MountStep::Symlink { .. });
-        if same || !is_at_or_below(path, bytes) {
-            continue;
-        }
-        if best.is_none_or(|(seen, _)| bytes.len() > seen.len()) {
-            best = Some((bytes, must_be_read_only(&step)));
-        }
+/// The mounts of the plan, in its two parts.
+struct Planned {
+    ground: Mounts<'static>,
+    launch: Mounts<'static>,
+}
+
+impl Planned {
+    fn steps(&self) -> impl Iterator<Item = (&'static CStr, MountStep<'static>)> {
+        self.ground.chain(self.launch)
     }
-    best
+
+    /// The row of the plan whose mount `path` (as mountinfo writes it) is, or whose host tree brought it
+    /// along: the one with the longest target. The planner never gives two rows one target.
+    fn covering(&self, path: &[u8]) -> Option<(&'static [u8], bool)> {
+        let mut best: Option<(&'static [u8], bool)> = None;
+        for (target, step) in self.steps() {
+            let bytes = CStr::to_bytes(target);
+            let same =
+                matches!(step, MountStep::Dir { .. } | MountStep::File { .. } | MountStep::Symlink { .. });
+            if same || !is_at_or_below(path, bytes) {
+                continue;
+            }
+            if best.is_none_or(|(seen, _)| bytes.len() > seen.len()) {
+                best = Some((bytes, must_be_read_only(&step)));
+            }
+        }
+        best
+    }
 }
 
 /// Compares an escaped mountinfo path with a plain one.
