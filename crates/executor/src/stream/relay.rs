@@ -13,6 +13,10 @@ use super::sink::{Sink, Written};
 /// One read. With a 1 MiB pipe this is where larger reads stop paying.
 pub(crate) const CHUNK: usize = 256 * 1024;
 
+/// Less is not written on its own while more is coming: every write wakes the reader, and the few bytes
+/// that redaction held back from the chunk before would cost as much as the chunk.
+const SMALL: usize = 4096;
+
 pub(crate) struct Relay<'a> {
     source: Option<OwnedFd>,
     redaction: Stream,
@@ -32,36 +36,42 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
+    /// Keeps small pieces for the next large one, or for `flush`.
     fn emit(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        while self.pending.is_empty() && !rest.is_empty() {
-            match self.sink.write(rest) {
-                Written::Bytes(count) => rest = &rest[count..],
-                Written::Full => break,
-                Written::Gone => return,
-                Written::Failed(errno) => {
-                    self.failure.get_or_insert(errno);
-                    return;
-                }
-            }
+        if bytes.len() < SMALL {
+            self.pending.extend_from_slice(bytes);
+        } else {
+            self.send(bytes);
         }
-        self.pending.extend_from_slice(rest);
     }
 
     fn flush(&mut self) {
-        while self.sent < self.pending.len() {
-            match self.sink.write(&self.pending[self.sent..]) {
-                Written::Bytes(count) => self.sent += count,
-                Written::Full => return,
-                Written::Gone => break,
+        self.send(&[]);
+    }
+
+    /// Writes what is pending and then `bytes`; what the sink doesn't take now is pending.
+    fn send(&mut self, mut bytes: &[u8]) {
+        while self.sent < self.pending.len() || !bytes.is_empty() {
+            let waiting = &self.pending[self.sent..];
+            match self.sink.write(waiting, bytes) {
+                Written::Bytes(count) => {
+                    let of_waiting = count.min(waiting.len());
+                    self.sent += of_waiting;
+                    bytes = &bytes[count - of_waiting..];
+                }
+                Written::Full => break,
+                Written::Gone => (self.sent, bytes) = (self.pending.len(), &[]),
                 Written::Failed(errno) => {
                     self.failure.get_or_insert(errno);
-                    break;
+                    (self.sent, bytes) = (self.pending.len(), &[]);
                 }
             }
         }
-        self.pending.clear();
-        self.sent = 0;
+        if self.sent == self.pending.len() {
+            self.pending.clear();
+            self.sent = 0;
+        }
+        self.pending.extend_from_slice(bytes);
     }
 
     fn is_idle(&self) -> bool {
@@ -125,6 +135,7 @@ impl<'a> Relay<'a> {
         self.totals.dropped += (count - passed) as u64;
         let out = &mut self.out;
         self.redaction.push(&buffer[..passed], &mut |bytes: &[u8]| out.emit(bytes));
+        out.flush();
         self.held_since = self.redaction.has_due().then(Instant::now);
         if matches!(self.out.sink, Sink::Closed) {
             // As in a pipeline: the command gets its SIGPIPE.
@@ -148,6 +159,7 @@ impl<'a> Relay<'a> {
     pub(crate) fn release(&mut self) {
         let out = &mut self.out;
         self.redaction.release_due(&mut |bytes: &[u8]| out.emit(bytes));
+        out.flush();
         self.held_since = None;
     }
 
@@ -156,7 +168,65 @@ impl<'a> Relay<'a> {
         if self.source.take().is_some() {
             let out = &mut self.out;
             self.redaction.finish(&mut |bytes: &[u8]| out.emit(bytes));
+            out.flush();
             self.held_since = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+    use stockade_redact::Secret;
+
+    const VALUE: &str = "hunter2-hunter2?";
+
+    /// What arrives at a reader of `kind`, one item per read, of what a command writes bit by bit.
+    fn relayed(kind: SocketType, written: &[&[u8]]) -> Vec<Vec<u8>> {
+        let secret = Secret::new("K", VALUE.as_bytes()).unwrap();
+        let redactor = Redactor::new(&[secret], true).unwrap();
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::NONBLOCK, None).unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&write, 1 << 20).unwrap();
+        let mut relay = Relay::new(read, Destination::Descriptor(theirs.as_fd()), &redactor);
+        let (mut buffer, mut seen) = (vec![0; CHUNK], Vec::new());
+        let mut look = || {
+            let mut bytes = vec![0; 1 << 20];
+            while let Ok((count, _)) = recv(&ours, &mut bytes[..], RecvFlags::empty()) {
+                seen.push(bytes[..count].to_vec());
+            }
+        };
+        for part in written {
+            assert_eq!(rustix::io::write(&write, part), Ok(part.len()));
+            relay.pump(&mut buffer, u64::MAX).unwrap();
+            while !relay.out.is_idle() {
+                look();
+                relay.flush();
+            }
+            look();
+        }
+        relay.close();
+        look();
+        seen
+    }
+
+    #[test]
+    fn held_bytes_go_out_with_the_next_chunk() {
+        let (first, second) = ([b'.'; 2 * SMALL], [b','; 2 * SMALL]);
+        let seen = relayed(SocketType::SEQPACKET, &[&[&first[..], b"hun"].concat(), &second]);
+        assert!(seen == [first.to_vec(), [b"hun", &second[..]].concat()]);
+    }
+
+    #[test]
+    fn a_reader_that_lags_sees_every_byte_once_and_in_order() {
+        let mut text = Vec::new();
+        while text.len() < CHUNK - 100 {
+            text.extend_from_slice(format!("{} {VALUE} ", text.len()).as_bytes());
+            text.resize(text.len() + text.len() % (3 * SMALL), b'.');
+        }
+        let parts: Vec<&[u8]> = text.chunks(200_000).collect();
+        let expected = String::from_utf8(text.clone()).unwrap().replace(VALUE, "[redacted:K]");
+        assert!(relayed(SocketType::STREAM, &parts).concat() == expected.as_bytes());
     }
 }

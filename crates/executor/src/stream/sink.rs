@@ -1,11 +1,12 @@
 //! Writing without blocking to a descriptor that is not ours to make non-blocking: the flag belongs
 //! to the open file, which a shell shares.
 
+use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 /// POLLOUT promises this much room in a pipe, and nothing beyond.
 const PROMISED: usize = 4096;
@@ -60,13 +61,18 @@ impl<'a> Sink<'a> {
         }
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Written {
+    /// Both in one write, in this order; at least one is not empty.
+    pub(crate) fn write(&mut self, first: &[u8], second: &[u8]) -> Written {
+        let both = [IoSlice::new(first), IoSlice::new(second)];
         let answer = match self {
-            Self::Reopened(fd) => rustix::io::write(fd, bytes),
-            Self::Socket(fd) => send(*fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-            Self::File(fd) => rustix::io::write(*fd, bytes),
-            Self::Careful(fd) => careful(*fd, bytes),
-            Self::Discard => return Written::Bytes(bytes.len()),
+            Self::Reopened(fd) => rustix::io::writev(fd, &both),
+            Self::Socket(fd) => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                sendmsg(*fd, &both, &mut SendAncillaryBuffer::default(), flags)
+            }
+            Self::File(fd) => rustix::io::writev(*fd, &both),
+            Self::Careful(fd) => careful(*fd, if first.is_empty() { second } else { first }),
+            Self::Discard => return Written::Bytes(first.len() + second.len()),
             Self::Closed => return Written::Gone,
         };
         match answer {

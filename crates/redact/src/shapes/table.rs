@@ -24,6 +24,16 @@ const fn class(members: &[u8], ranges: &[(u8, u8)]) -> Class {
     set
 }
 
+const fn either(one: &Class, two: &Class) -> Class {
+    let mut set = *one;
+    let mut at = 0;
+    while at < set.len() {
+        set[at] |= two[at];
+        at += 1;
+    }
+    set
+}
+
 const LETTERS: [(u8, u8); 3] = [(b'A', b'Z'), (b'a', b'z'), (b'0', b'9')];
 static ALNUM: Class = class(b"", &LETTERS);
 pub(super) static WORD: Class = class(b"_", &LETTERS);
@@ -35,6 +45,7 @@ static BEARER: Class = class(b"-._~+/=", &LETTERS);
 /// User names and passwords in a URL: what ends a URL in prose, code or a template is left out.
 static USER: Class = class(b"-._~!$&'*+,;=%", &LETTERS);
 static PASSWORD: Class = class(b"-._~!$&*+,;=%:^#?|", &[LETTERS[0], LETTERS[1], LETTERS[2], (0x80, 0xFE)]);
+static USER_OR_PASSWORD: Class = either(&USER, &PASSWORD);
 
 #[derive(Debug)]
 pub(super) enum Step {
@@ -113,37 +124,60 @@ static URL_PASSWORD: Run = Run { max: MAX_PASSWORD, port: true, ..run(&PASSWORD,
 /// Every head once, in the order that decides the speed. The SIMD search sorts them into eight buckets,
 /// number n into bucket n mod 8 unless its low nibbles are already in one, and a bucket lets through
 /// every mixture of its members' nibbles. So column by column these are heads whose mixtures don't
-/// occur in ordinary text: with `npm_` next to `rk_`, every `info` would be looked at.
+/// occur in ordinary text: with `npm_` under `hf_`, every `info` would be looked at.
 ///
-/// Each has at least three bytes and none begins another: the search reports one head per place.
+/// Each has at least three bytes and none begins another: the search reports one head per place. The last
+/// is not searched for: see [`FROM_ITS_END`].
 pub(super) static HEADS: [&[u8]; 26] = [
-    b"AKIA",
-    b"ghp_",
-    b"ghu_",
-    b"sk-",
-    b"rk_live_",
-    b"://",
-    b"Bearer ",
-    b"npm_", //
-    b"ASIA",
-    b"gho_",
-    b"glpat-",
-    b"sk_live_",
-    b"xoxb-",
-    b"BEGIN ",
-    b"eyJ",
-    b"-AgEI", //
-    b"AIza",
-    b"ghr_",
-    b"xoxp-",
-    b"xoxr-",
     b"hf_",
-    b"xoxs-",
+    b"ghr_",
+    b"glpat-",
+    b"Bearer ",
+    b"BEGIN ",
+    b"-AgEI",
+    b"sk-",
+    b"eyJ", //
     b"xoxa-",
-    b"b_pat_", //
-    b"bearer ",
+    b"gho_",
+    b"ghu_",
+    b"b_pat_",
+    b"ASIA",
+    b"npm_",
+    b"rk_live_",
+    b"AIza", //
+    b"xoxb-",
     b"ghs_",
+    b"ghp_",
+    b"bearer ",
+    b"AKIA",
+    b"xoxp-",
+    b"sk_live_",
+    b"xoxr-", //
+    b"xoxs-",
+    URL,
 ];
+
+const URL: &[u8] = b"://";
+
+/// A head that is found from the byte that ends its token.
+#[derive(Debug)]
+pub(super) struct FromItsEnd {
+    pub(super) head: &'static [u8],
+    pub(super) end: u8,
+    /// What may stand between them: neither the end nor the head's last byte, so there is one head at most.
+    pub(super) between: &'static Class,
+    /// And how much of it.
+    pub(super) longest: usize,
+}
+
+/// URLs stand in every other line of a log and passwords in few of them: stopping at each `://` would cost
+/// more than all other heads together.
+pub(super) static FROM_ITS_END: FromItsEnd = FromItsEnd {
+    head: URL,
+    end: b'@',
+    between: &USER_OR_PASSWORD,
+    longest: (MAX_USER + 1 + MAX_PASSWORD) as usize,
+};
 
 pub(super) const ROWS: &[Row] = &[
     Row { name: "aws-key-id", heads: &[b"AKIA", b"ASIA"], steps: &[Step::Run(&AWS)], ..TOKEN },
@@ -202,7 +236,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "url-password",
         before: Before::Anything,
-        heads: &[b"://"],
+        heads: &[URL],
         shown: 3,
         steps: &[Step::Run(&URL_USER), Step::Literal(b":"), Step::Run(&URL_PASSWORD), Step::Ahead(b'@')],
     },
