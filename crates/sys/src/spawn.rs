@@ -56,8 +56,9 @@ pub struct Child {
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 const MAX_FDS: usize = 16;
-/// Copies that the child moves down from are made here, so that none is overwritten before its turn.
-const ABOVE_TARGETS: i32 = 64;
+/// Copies that the child moves down from are made here, so that none is overwritten before its turn. Below 64,
+/// where a process with threads would wait tens of milliseconds for the kernel to enlarge its table.
+const ABOVE_TARGETS: i32 = 16;
 /// The child calls one function without recursion or large locals.
 const CHILD_STACK: usize = 64 * 1024;
 
