@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use stockade_policy::{
     Caller, Ground, HostReport, LayerReport, Needs, Object, Request, Resolved, Sources, Unavailable,
 };
-use stockade_proto::{Code, Fault, Layer, Plan, Refusal, Requirement, Stdin};
+use stockade_proto::{Code, Fault, Layer, Plan, Refusal, Requirement};
 
 use crate::cgroup;
 use crate::enforcement::layer_facts;
@@ -48,35 +48,15 @@ impl Begun {
         plan(&self.request, &self.profile, &self.needs, self.report)
     }
 
-    /// The plan, and an init parked on its ground: made at the same time, since neither needs the other.
-    /// The calling thread must outlive the execution: init dies with the thread that started it.
+    /// An init parked on the ground, and the plan that is made while it builds there. The calling thread must
+    /// outlive the execution: init dies with the thread that started it.
     pub fn ready(self) -> Result<Ready, Abort> {
         let Self { request, profile, needs, report, ground, limits } = self;
-        let stdin: Stdin = request.stdin;
-        let (planned, parked) = std::thread::scope(|scope| {
-            let planning = std::thread::Builder::new()
-                .name("plan".to_owned())
-                .spawn_scoped(scope, || plan(&request, &profile, &needs, report));
-            let parked = spawn::park(ground, stdin, limits.as_ref());
-            let planned = match planning.map(std::thread::ScopedJoinHandle::join) {
-                Ok(Ok(planned)) => planned,
-                Ok(Err(_)) => Err(no_thread(&"it ended early")),
-                Err(error) => Err(no_thread(&error)),
-            };
-            (planned, parked)
-        });
+        let parked = spawn::park(ground, request.stdin, limits.as_ref());
         // What is wrong with the request is said before what is wrong with the host.
-        Ok(Ready { plan: planned?, parked: parked?, limits })
+        let plan = plan(&request, &profile, &needs, report)?;
+        Ok(Ready { plan, parked: parked?, limits })
     }
-}
-
-fn no_thread(error: &dyn std::fmt::Display) -> Abort {
-    Fault::new(
-        Code::SpawnFailed,
-        format!("the plan could not be made in a thread of its own: {error}"),
-        "Raise the number of processes that you may have (`ulimit -u`).",
-    )
-    .into()
 }
 
 fn plan(request: &Request, profile: &Resolved, needs: &Needs, report: HostReport) -> Result<Plan, Abort> {

@@ -138,7 +138,23 @@ impl Judge<'_> {
     }
 
     fn environment(&self, overlay: &Written) -> Result<(), ProfileError> {
-        self.subset("env.allow", overlay.env_allow.as_ref(), &self.base.env_allow)
+        self.subset("env.allow", overlay.env_allow.as_ref(), &self.base.env_allow)?;
+        match overlay.env_set.iter().find(|(name, _)| !self.may_set(&name.value)) {
+            Some((name, value)) => {
+                let asked = format!("{{ {} = {} }}", name.value, quoted(&value.value));
+                Err(self.widens("env.set", name.spot, asked, "own value"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Without walls a variable such as PATH decides which program runs, and behind them what a person passed
+    /// or wrote is not a workspace's to replace.
+    fn may_set(&self, name: &str) -> bool {
+        let base = self.base;
+        let is_passed = base.env_allow.value.iter().any(|pattern| environment::covers(&pattern.value, name));
+        let is_set = base.env_set.iter().any(|(known, _)| known.value == name);
+        base.mode.value == Mode::Sandbox && !is_passed && !is_set && !["PATH", "HOME"].contains(&name)
     }
 
     fn shell(&self, overlay: &Written) -> Result<(), ProfileError> {

@@ -5,6 +5,7 @@
 use std::arch::asm;
 use std::ffi::CStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::signal::AllBlocked;
@@ -57,9 +58,10 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 const MAX_FDS: usize = 16;
 /// Copies that the child moves down from are made here, so that none is overwritten before its turn. Below 64,
-/// where a process with threads would wait tens of milliseconds for the kernel to enlarge its table.
+/// where the table of a process with threads grows at the price of a grace period, tens of milliseconds.
 const ABOVE_TARGETS: i32 = 16;
-/// The child calls one function without recursion or large locals.
+/// The child calls one function without recursion or large locals. Never written by us: only the pages that it
+/// touches cost anything.
 const CHILD_STACK: usize = 64 * 1024;
 
 /// What the stages of an init need in its own user namespace: setgid, setuid, setpcap, net_admin, sys_admin.
@@ -76,8 +78,8 @@ struct Shared {
     errno: i32,
 }
 
-#[repr(align(16))]
-struct Stack([u8; CHILD_STACK]);
+/// u128 for the alignment that the ABI wants.
+type Stack = [u128; CHILD_STACK / size_of::<u128>()];
 
 /// Starts `spawn.program` in the namespaces asked for, with an empty environment.
 pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Child> {
@@ -102,7 +104,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Child> {
     for (slot, source) in shared.fds.iter_mut().zip(&sources) {
         *slot = source.as_raw_fd();
     }
-    let mut stack = Box::new(Stack([0; CHILD_STACK]));
+    let mut stack: Box<MaybeUninit<Stack>> = Box::new_uninit();
     let mut pidfd: i32 = -1;
     let mut flags = spawn.namespaces.flags();
     flags |= u64::from((libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD).cast_unsigned());
@@ -119,7 +121,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Child> {
         child_tid: 0,
         parent_tid: 0,
         exit_signal: libc::SIGCHLD as u64,
-        stack: stack.0.as_mut_ptr().addr() as u64,
+        stack: stack.as_mut_ptr().addr() as u64,
         stack_size: CHILD_STACK as u64,
         tls: 0,
         set_tid: 0,

@@ -211,6 +211,20 @@ impl Supervisor<'_> {
         Ok(())
     }
 
+    /// Ends everything without an outcome.
+    pub(super) fn abandon(&mut self) {
+        self.kill();
+        let mut pidfd = [PollFd::from_borrowed_fd(self.running.pidfd.as_fd(), PollFlags::IN)];
+        match poll(&mut pidfd, Some(&timespec(GONE))) {
+            Ok(_) | Err(_) => {}
+        }
+        // Reaped, or it would hold its group.
+        match stockade_sys::wait_pidfd(self.running.pidfd.as_fd()) {
+            Ok(_) | Err(_) => {}
+        }
+        self.release_group();
+    }
+
     /// The group must be empty and gone, whatever the outcome.
     pub(super) fn release_group(&mut self) {
         let Some(group) = self.running.group.take() else { return };

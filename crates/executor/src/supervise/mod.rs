@@ -118,13 +118,11 @@ pub(crate) fn supervise(
         faults: Vec::new(),
         counts_cpu: false,
     };
-    let watched = supervisor.until_gone();
-    if watched.is_err() {
-        // Whatever went wrong with watching, the tree does not outlive us.
-        supervisor.kill();
+    // Whatever goes wrong with watching, the tree does not outlive us.
+    if let Err(abort) = supervisor.until_gone().and_then(|()| supervisor.drain()) {
+        supervisor.abandon();
+        return Err(abort);
     }
-    watched?;
-    supervisor.drain()?;
     Ok(supervisor.conclude(begun))
 }
 

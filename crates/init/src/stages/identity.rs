@@ -2,7 +2,7 @@
 //! root started us, our own ids are unmapped until here.
 
 use stockade_launch::{ToInit, wall};
-use stockade_nolibc::{clear_groups, set_gid, set_uid};
+use stockade_nolibc::{clear_groups, set_death_signal, set_gid, set_uid};
 
 use crate::context::{Context, Failure};
 
@@ -11,7 +11,12 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         return Ok(());
     }
     context.expect(ToInit::Mapped)?;
-    take_on(context)
+    take_on(context)?;
+    if context.ground.has(wall::PID) {
+        // The kernel forgets it when ids change.
+        set_death_signal()?;
+    }
+    Ok(())
 }
 
 /// Host root may clear the groups; for an ordinary user the kernel forbids it, and they stay.

@@ -28,6 +28,9 @@ const WIDER: &[(&str, u32, u32, &str, &str)] = &[
     ("[layers]\nfilesystem = \"off\"", 2, 14, "off", "must"),
     ("[env]\nallow = [\"PATH\", \"AWS_SECRET\"]", 2, 18, "AWS_SECRET", "PATH"),
     ("[env]\nallow = [\"*\"]", 2, 10, "*", "PATH"),
+    ("[env]\nset = { PATH = \"/w/bin\" }", 2, 9, "/w/bin", "own value"),
+    ("[env]\nset = { LANG = \"x\" }", 2, 9, "LANG", "own value"),
+    ("[env]\nset = { KEPT = \"x\" }", 2, 9, "KEPT", "own value"),
     ("[shell]\nprogram = \"/bin/zsh\"", 2, 11, "/bin/zsh", "/bin/bash"),
     ("[shell]\nallowed-programs = [\"/bin/zsh\"]", 2, 21, "/bin/zsh", "/bin/bash"),
     ("[shell]\nallowed-args = [\"-ic\"]", 2, 17, "-ic", "-lc"),
@@ -36,7 +39,8 @@ const WIDER: &[(&str, u32, u32, &str, &str)] = &[
     ("extends = \"host\"", 1, 11, "host", "sandbox"),
 ];
 
-const BASE: &str = "readable = [\"~/data\"]\nwritable = [\"~/out\"]\ntoolchains = false";
+const BASE: &str =
+    "readable = [\"~/data\"]\nwritable = [\"~/out\"]\ntoolchains = false\n[env]\nset = { KEPT = \"1\" }";
 
 #[test]
 fn each_wider_key_is_refused_with_both_values() {
@@ -47,6 +51,15 @@ fn each_wider_key_is_refused_with_both_values() {
         assert_eq!((origin.line, origin.column), (*line, *column), "{overlay}: {}", refusal.message);
         assert!(origin.file.to_string().starts_with("/workspace/"));
         assert!(refusal.message.contains(asked) && refusal.message.contains(allowed), "{}", refusal.message);
+    }
+}
+
+#[test]
+fn a_workspace_sets_nothing_where_there_are_no_walls() {
+    for name in ["PATH", "ANYTHING"] {
+        let overlay = format!("[env]\nset = {{ {name} = \"/w/bin\" }}");
+        let refusal = over("mode = \"host\"", &overlay).expect_err(name).refusal;
+        assert_eq!(refusal.code, Code::ProfileWidens, "{}", refusal.message);
     }
 }
 

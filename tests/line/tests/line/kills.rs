@@ -73,6 +73,21 @@ fn sigkill_to_stockade() {
 }
 
 #[test]
+fn sigkill_to_stockade_while_init_is_stopped() {
+    // A stopped init can't notice that its socket closed: the kernel must end it.
+    let (world, sleep) = (World::new(), unique_sleep());
+    let (running, groups) = sleeping(&world, &sleep);
+    let inits = children(running.pid());
+    assert!(!inits.is_empty());
+    for init in inits {
+        kill(init, Signal::STOP);
+    }
+    running.signal(Signal::KILL);
+    drop(running.finish());
+    nothing_left(&world, &sleep, &groups);
+}
+
+#[test]
 fn sigkill_to_init() {
     let (world, sleep) = (World::new(), unique_sleep());
     let (running, groups) = sleeping(&world, &sleep);
