@@ -15,6 +15,12 @@ use stockade_proto::Outcome;
 fn sleeping(world: &World, sleep: &str) -> (Running, Vec<PathBuf>) {
     let running = world.sh(&format!("sleep {sleep} & echo ready; sleep {sleep}")).start();
     running.wait_out("ready\n");
+    let line = format!("sleep {sleep}");
+    // The second one is started after the word.
+    until("both sleepers", || {
+        let sleeps = |pid: &u32| command_line(*pid).starts_with(&line);
+        (descendants(running.pid()).iter().filter(|pid| sleeps(pid)).count() == 2).then_some(())
+    });
     let groups = groups(&running);
     (running, groups)
 }
