@@ -96,7 +96,9 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, BuildError> {
 fn filter(source: &mut String, path: &Path) -> Result<(), BuildError> {
     let owned = || path.to_owned();
     let text = fs::read_to_string(path).map_err(|source| BuildError::Read { path: owned(), source })?;
-    let set = rules::RuleSet::parse(&text).map_err(|source| BuildError::Rules { path: owned(), source })?;
+    let base = |name: &str| fs::read_to_string(path.with_file_name(format!("{name}.toml"))).ok();
+    let set =
+        rules::RuleSet::parse(&text, &base).map_err(|source| BuildError::Rules { path: owned(), source })?;
     if path.file_stem().is_none_or(|stem| stem != set.name.as_str()) {
         return Err(BuildError::Name { path: owned(), name: set.name });
     }

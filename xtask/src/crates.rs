@@ -59,14 +59,23 @@ const RULES: &[Rule] = &[
     rule("stockade-seccomp", &[], Outside::Only(&["serde", "thiserror", "toml"])),
     rule("stockade-redact", &[], NO_KERNEL),
     rule("stockade-policy", &["stockade-proto"], NO_KERNEL),
+    // The live walls: they ask the rules through traits of their own.
+    rule(
+        "stockade-sockets",
+        &["stockade-proto", "stockade-seccomp", "stockade-sys"],
+        Outside::Only(&["rustix", "thiserror"]),
+    ),
+    rule("stockade-egress", &["stockade-proto"], Outside::Only(&["hickory-proto", "nix", "rustix", "tokio"])),
     rule(
         "stockade-executor",
         &[
+            "stockade-egress",
             "stockade-launch",
             "stockade-policy",
             "stockade-proto",
             "stockade-redact",
             "stockade-seccomp",
+            "stockade-sockets",
             "stockade-sys",
         ],
         // The executor runs as the user it serves: the store is none of its business.
@@ -245,7 +254,9 @@ fn unsafe_code(package: &Package, rule: &Rule, wrong: &mut Vec<String>) -> Resul
         return Ok(());
     }
     let directory = package.manifest_path.parent().context("a manifest without a directory")?;
-    for file in sources(directory)? {
+    // An attacker in a test passes pointers that no safe function would; what is shipped does not.
+    let attackers = directory.join("tests");
+    for file in sources(directory)?.into_iter().filter(|file| !file.starts_with(&attackers)) {
         if says_unsafe(tokens(&file)?) {
             wrong.push(format!("{} says unsafe", file.display()));
         }

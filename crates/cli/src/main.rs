@@ -4,6 +4,7 @@
 mod doctor;
 mod identifier;
 mod policy_command;
+mod policy_test;
 mod report;
 mod run;
 mod say;

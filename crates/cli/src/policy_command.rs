@@ -1,4 +1,4 @@
-//! `stockade policy`: make, check, show and explain profiles. Reads what an execution would read, through the
+//! `stockade policy`: make, check, show, explain and try profiles. Reads what an execution would read, through the
 //! same survey and the same resolver; runs nothing.
 
 use std::borrow::Cow;
@@ -13,6 +13,8 @@ use stockade_policy::{
     resolve_text, show_profile,
 };
 use stockade_proto::{Bytes, Code, Fault, Refusal, exit};
+
+use crate::policy_test::{self, TestCommand};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PolicyCommand {
@@ -42,6 +44,9 @@ pub(crate) enum PolicyCommand {
         #[arg(default_value = "default")]
         name: String,
     },
+    /// Tell what a profile decides about one socket or host; exit 0 allowed, 1 denied
+    #[command(subcommand)]
+    Test(TestCommand),
 }
 
 #[derive(Debug)]
@@ -59,6 +64,12 @@ impl From<Refusal> for PolicyFailure {
 impl From<ProfileError> for PolicyFailure {
     fn from(error: ProfileError) -> Self {
         Self::Refused(error.into())
+    }
+}
+
+impl From<Fault> for PolicyFailure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
     }
 }
 
@@ -95,6 +106,7 @@ pub(crate) fn policy(command: PolicyCommand, out: &mut dyn Write) -> Result<u8, 
             write!(out, "{}", explain_profile(&resolve(&name, &profiles)?))?;
             Ok(0)
         }
+        PolicyCommand::Test(command) => policy_test::test(&command, &caller, workspace.as_ref(), out),
     }
 }
 

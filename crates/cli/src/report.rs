@@ -26,15 +26,22 @@ enum Body<'a> {
     Fault(&'a Fault),
 }
 
-fn refuse(target: &str, why: &dyn std::fmt::Display) -> Refusal {
+/// An option that names a place for our own words, and what was given.
+#[derive(Debug, Clone, Copy)]
+struct Target<'a> {
+    option: &'a str,
+    text: &'a str,
+}
+
+fn refuse(target: Target<'_>, why: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(
         Code::OptionInvalid,
-        format!("--json {target}: {why}"),
+        format!("{} {}: {why}", target.option, target.text),
         "Give a file that can be written, or fd:N for an open descriptor such as fd:3.",
     )
 }
 
-fn descriptor(target: &str, number: &str) -> Result<OwnedFd, Refusal> {
+fn descriptor(target: Target<'_>, number: &str) -> Result<OwnedFd, Refusal> {
     let number: RawFd = number.parse().map_err(|error| refuse(target, &error))?;
     // Reopened through /proc, so that a number that is not open, or not ours, is an error and not a guess.
     let path = format!("/proc/self/fd/{number}");
@@ -77,14 +84,19 @@ pub(crate) fn create_output(path: &OsStr) -> Result<OwnedFd, String> {
     Ok(fd)
 }
 
+/// A file, or `fd:N`.
+pub(crate) fn open_target(option: &str, text: Option<&str>) -> Result<Option<OwnedFd>, Refusal> {
+    let Some(text) = text else { return Ok(None) };
+    let target = Target { option, text };
+    match text.strip_prefix("fd:") {
+        Some(number) => descriptor(target, number).map(Some),
+        None => create_output(OsStr::new(text)).map(Some).map_err(|why| refuse(target, &why)),
+    }
+}
+
 impl Report {
     pub(crate) fn open(target: Option<&str>) -> Result<Self, Refusal> {
-        let Some(target) = target else { return Ok(Self { target: None }) };
-        let fd = match target.strip_prefix("fd:") {
-            Some(number) => descriptor(target, number)?,
-            None => create_output(OsStr::new(target)).map_err(|why| refuse(target, &why))?,
-        };
-        Ok(Self { target: Some(File::from(fd)) })
+        Ok(Self { target: open_target("--json", target)?.map(File::from) })
     }
 
     pub(crate) fn is_wanted(&self) -> bool {

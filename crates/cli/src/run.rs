@@ -13,7 +13,7 @@ use stockade_proto::{Bytes, Code, ExecutionResult, Fault, Refusal, Stdin};
 use stockade_redact::Redactor;
 use stockade_sys::{Signal, mask_for_descriptor};
 
-use crate::report::{Report, create_output};
+use crate::report::{Report, create_output, open_target};
 use crate::{identifier, say, secrets};
 
 /// Set for the one time that we start ourselves again inside a scope of systemd's.
@@ -59,6 +59,9 @@ pub(crate) struct RunArguments {
     /// Write the result as one JSON object to a file, or to an open descriptor: fd:3
     #[arg(long, value_name = "FILE|fd:N")]
     json: Option<String>,
+    /// Write what the live walls decide, one JSON object per line, to a file or an open descriptor: fd:3
+    #[arg(long, value_name = "FILE|fd:N")]
+    events: Option<String>,
     /// Print the plan and run nothing
     #[arg(long)]
     explain: bool,
@@ -125,12 +128,14 @@ fn carry_out(
     let ready = begun.ready()?;
     ready.plan.warnings.iter().for_each(|warning| say::warning(warning));
     let (stdout, stderr) = (destination(arguments.stdout.as_ref())?, destination(arguments.stderr.as_ref())?);
+    let events = open_target("--events", arguments.events.as_deref())?;
     let stdin = std::io::stdin();
     let (own_stdout, own_stderr) = (std::io::stdout(), std::io::stderr());
     let io = Io {
         stdin: arguments.stdin.then(|| stdin.as_fd()),
         stdout: Destination::Descriptor(stdout.as_ref().map_or(own_stdout.as_fd(), AsFd::as_fd)),
         stderr: Destination::Descriptor(stderr.as_ref().map_or(own_stderr.as_fd(), AsFd::as_fd)),
+        events: events.as_ref().map(AsFd::as_fd),
         redactor,
     };
     execute(ready, &identifier::execution(), io, &watch).map(Some)
@@ -157,6 +162,7 @@ fn receive(arguments: &RunArguments) -> Result<Request, Abort> {
         env: arguments.env.iter().map(variable).collect(),
         timeout_ms: arguments.timeout.as_deref().map(timeout).transpose()?,
         stdin: if arguments.stdin { Stdin::Piped } else { Stdin::Null },
+        publish: Vec::new(),
         profile,
     })
 }

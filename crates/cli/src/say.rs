@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stockade_executor::Abort;
-use stockade_proto::{Code, ExecutionResult, Outcome};
+use stockade_proto::{Blocked, Code, ExecutionResult, Outcome};
 
 const BOLD_RED: &str = "\x1b[1;31m";
 const BOLD: &str = "\x1b[1m";
@@ -77,8 +77,26 @@ pub(crate) fn outcome(result: &ExecutionResult) {
     if result.leaked_descendants > 0 && std::io::stderr().is_terminal() {
         warning(&format!("{} background process(es) were ended with the command", result.leaked_descendants));
     }
+    blocked(&result.blocked);
     for fault in &result.cleanup_faults {
         warning(&format!("clean-up: {fault}"));
+    }
+}
+
+/// The footer: what was refused, why, and what to write to allow it. A long list is for `--json`.
+fn blocked(blocked: &[Blocked]) {
+    const SHOWN: usize = 5;
+    for entry in blocked.iter().take(SHOWN) {
+        let times = if entry.count > 1 { format!(" ({} times)", entry.count) } else { String::new() };
+        warning(&format!("blocked {} {}{times}: {}", entry.operation, entry.target, entry.reason));
+        let mut lines = entry.guidance.lines();
+        if let Some(first) = lines.next() {
+            line(&format!("  {BOLD}to allow it{PLAIN}: {first}"));
+        }
+        lines.for_each(|text| line(&format!("               {text}")));
+    }
+    if blocked.len() > SHOWN {
+        warning(&format!("and {} more; --json lists them all", blocked.len() - SHOWN));
     }
 }
 

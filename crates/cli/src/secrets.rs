@@ -73,6 +73,15 @@ pub(crate) fn in_result(redactor: &Redactor, mut result: ExecutionResult) -> Exe
     for fault in &mut result.cleanup_faults {
         *fault = in_text(redactor, fault);
     }
+    for blocked in &mut result.blocked {
+        blocked.target = Bytes::from(redactor.redact(blocked.target.as_slice()).into_owned());
+        for text in [&mut blocked.reason, &mut blocked.guidance] {
+            *text = in_text(redactor, text);
+        }
+    }
+    for traffic in &mut result.traffic {
+        traffic.host = in_text(redactor, &traffic.host);
+    }
     result
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use stockade_proto::{Enforcement, Layer, Mode, Network, Plan, Requirement, State};
+use stockade_proto::{Enforcement, Layer, Mode, Network, Plan, Requirement, SocketMode, State};
 
 use crate::cgroup::Group;
 
@@ -42,12 +42,25 @@ fn row(plan: &Plan, group: Option<&Group>, layer: Layer) -> Enforcement {
             State::Enforced,
             "user, pid, ipc, uts and cgroup namespaces; no capability; no_new_privs".to_owned(),
         ),
-        (_, Layer::Network) => match plan.network {
+        (_, Layer::Network) => match &plan.network {
             Network::Deny => (State::Enforced, "network namespace, loopback only".to_owned()),
+            Network::Allowlist(egress) => {
+                (State::Enforced, format!("network namespace, {} allowed targets", egress.targets.len()))
+            }
             Network::Inherit => (State::Off, "the profile gives the host's network".to_owned()),
         },
         (_, Layer::Seccomp) => match &plan.seccomp {
             Some(name) => (State::Enforced, format!("filter {name}")),
+            None => off(),
+        },
+        (_, Layer::Sockets) => match &plan.sockets {
+            Some(sockets) => match sockets.mode {
+                SocketMode::Enforce => (
+                    State::Enforced,
+                    format!("user-notify supervisor, {} rules, enforced", sockets.rules.len()),
+                ),
+                SocketMode::Audit => (State::Off, "audit: everything is allowed and recorded".to_owned()),
+            },
             None => off(),
         },
         (_, Layer::Limits) => match group {
@@ -78,6 +91,13 @@ pub fn layer_facts() -> Vec<LayerFact> {
             "Boot with `lsm=landlock,...` on a kernel 5.13 or newer: sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&lsm=landlock,lockdown,yama,apparmor,bpf /' /etc/default/grub && sudo update-grub && sudo reboot".to_owned(),
         )
     });
+    let sockets = (!stockade_sys::has_patient_listeners()).then(|| {
+        (
+            "this kernel's seccomp has no listeners that wait (Linux 5.19), or a filter forbids new ones"
+                .to_owned(),
+            "Use a kernel 5.19 or newer; in a container, allow the seccomp system call.".to_owned(),
+        )
+    });
     Layer::ALL
         .into_iter()
         .map(|layer| LayerFact {
@@ -87,6 +107,7 @@ pub fn layer_facts() -> Vec<LayerFact> {
                 Layer::Landlock => landlock.clone(),
                 // Seccomp is part of every kernel that has the rest; limits are asked of `cgroup`.
                 Layer::Seccomp | Layer::Limits => None,
+                Layer::Sockets => sockets.clone(),
             },
         })
         .collect()

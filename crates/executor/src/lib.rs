@@ -4,6 +4,7 @@
 
 pub mod cgroup;
 mod enforcement;
+mod live;
 mod placeholders;
 mod prepare;
 mod spawn;
@@ -46,7 +47,7 @@ pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Resu
     let begun = Instant::now();
     let Ready { plan, parked, limits: host } = ready;
     let holds = placeholders::Holds::take(&plan)?;
-    let running = parked.launch(&plan)?;
+    let running = parked.launch(&plan, execution)?;
     // Init is at work; what others left behind can be removed meanwhile.
     let swept = host.as_ref().map(cgroup::sweep);
     let planned = enforcement::of(&plan, running.group.as_ref());
@@ -71,6 +72,8 @@ pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Resu
         leaked_descendants: supervised.leaked_descendants,
         limits_hit: supervised.limits_hit,
         enforcement: enforcement::proven(planned, supervised.started),
+        blocked: supervised.seen.blocked,
+        traffic: supervised.seen.traffic,
         cleanup_faults,
     })
 }

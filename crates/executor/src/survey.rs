@@ -13,16 +13,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode as FileMode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 use stockade_policy::{
-    Caller, Capacity, Extra, GitFacts, GitIdentity, HostReport, LayerReport, Match, Needs, Object,
-    SYSTEM_PATHS, Shown, SystemPath,
+    Caller, Capacity, Extra, GitFacts, GitIdentity, HostReport, LayerReport, Match, NeededPath, Needs,
+    Object, Resolved, SYSTEM_PATHS, Shown, SystemPath,
 };
 use stockade_proto::{Bytes, Code, Mode, Refusal};
 
 mod denials;
 mod git;
 mod profiles;
+mod registries;
+mod sockets;
 
 pub use profiles::{Profiles, read_profile};
+pub use registries::{Asked, registries};
+pub use sockets::look_at as look_at_sockets;
 
 /// Each match becomes a mount of some microseconds; past this the globs are too wide to be meant.
 const MAX_MATCHES: usize = 4_096;
@@ -102,6 +106,8 @@ pub fn begin(needs: &Needs, workspace: Object, caller: Caller, layers: LayerRepo
         guard_git: needs.guard_git,
         git: GitFacts::Absent,
         git_identity: GitIdentity::default(),
+        sockets: Vec::new(),
+        registries: Vec::new(),
         warnings: Vec::new(),
         caller,
         workspace,
@@ -116,20 +122,52 @@ pub fn complete(needs: &Needs, mut report: HostReport) -> Result<HostReport, Ref
     match needs.mode {
         Mode::Host => Ok(report),
         Mode::Sandbox => {
-            report.extras = needs
-                .paths
-                .iter()
-                .map(|needed| Extra { needed: needed.clone(), object: object(needed.path.as_path()).ok() })
-                .collect();
+            report.extras = extras(&needs.paths);
             if needs.toolchains {
                 toolchains(&mut report);
             }
             report.git_identity = git::git_identity(&report.caller);
             git::git(&mut report)?;
             denials::denials(needs, &mut report)?;
+            let written = written_by_commands(&report.extras, Some(&report.workspace), &report.git);
+            report.sockets = sockets::look_at(&needs.sockets, &written, report.caller.uid);
+            if needs.registries {
+                let asked = registries(&report.caller, &written);
+                report.registries = asked.registries;
+                report.warnings.extend(asked.warnings);
+            }
             Ok(report)
         }
     }
+}
+
+/// Directories that commands of this profile can write: what lies there may be an earlier command's doing.
+fn written_by_commands(extras: &[Extra], workspace: Option<&Object>, git: &GitFacts) -> Vec<PathBuf> {
+    let writable = extras.iter().filter(|extra| extra.needed.writable && !extra.needed.bound_only);
+    let mut written: Vec<PathBuf> =
+        writable.filter_map(|extra| Some(extra.object.as_ref()?.path.to_path_buf())).collect();
+    written.extend(workspace.map(|workspace| workspace.path.to_path_buf()));
+    if let GitFacts::Worktree { common, .. } = git {
+        written.push(common.path.to_path_buf());
+    }
+    written
+}
+
+/// The same for who asks about a profile without running anything.
+pub fn written_under(
+    profile: &Resolved,
+    caller: &Caller,
+    workspace: Option<&Object>,
+) -> Result<Vec<PathBuf>, Refusal> {
+    let needed = stockade_policy::needed_paths(profile, caller)?;
+    let git = workspace.map_or(GitFacts::Absent, git::facts);
+    Ok(written_by_commands(&extras(&needed), workspace, &git))
+}
+
+fn extras(needed: &[NeededPath]) -> Vec<Extra> {
+    let look =
+        |needed: &NeededPath| Extra { needed: needed.clone(), object: object(needed.path.as_path()).ok() };
+    needed.iter().map(look).collect()
 }
 
 /// What is at a path once symlinks are followed. The descriptor's own name is asked for rather than each

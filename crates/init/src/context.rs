@@ -2,8 +2,10 @@
 
 use core::mem::ManuallyDrop;
 
-use stockade_launch::{CONTROL_FD, GROUND_FD, Ground, Launch, MAX_DONATIONS, ToInit};
-use stockade_nolibc::{Errno, Fd, close_all_from, map_file, receive};
+use stockade_launch::{
+    CONTROL_FD, FromInit, GROUND_FD, Ground, Launch, MAX_DONATIONS, MAX_MESSAGE, Offer, Offered, ToInit,
+};
+use stockade_nolibc::{Errno, Fd, close_all_from, map_file, receive, send};
 
 /// Why a stage failed, and on what.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) donations: [Option<Fd>; MAX_DONATIONS],
     /// The new root, from the `ground` stage to the `pivot` stage.
     pub(crate) root: Option<NewRoot>,
+    /// For a supervisor that obeys the same rules, from the `landlock` stage to the `seccomp` stage.
+    pub(crate) ruleset: Option<Fd>,
     /// The command, from the `exec` stage on.
     pub(crate) command: i32,
 }
@@ -68,8 +72,18 @@ impl Context {
             control: Fd::inherited(CONTROL_FD),
             donations: [const { None }; MAX_DONATIONS],
             root: None,
+            ruleset: None,
             command: 0,
         })
+    }
+
+    /// Shows descriptors to the executor and waits until it has taken them. Ours are closed by whoever holds them.
+    pub(crate) fn offer(&mut self, what: Offer, fds: &[i32]) -> Result<(), Failure> {
+        let mut buffer = [0; MAX_MESSAGE];
+        let length = FromInit::Offered { what, fds: Offered::Numbers(fds) }.encode(&mut buffer);
+        send(&self.control, &buffer[..length])?;
+        self.expect(ToInit::Taken)?;
+        Ok(())
     }
 
     /// Waits for one message and says how many descriptors came with it; the executor going away is an

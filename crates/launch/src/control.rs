@@ -2,17 +2,21 @@
 
 use crate::Stage;
 
-/// A failure carries at most this much of the path it concerns.
-pub const MAX_MESSAGE: usize = 16 + 240;
+/// A failure carries at most this much of the path it concerns, an offer four bytes per descriptor.
+pub const MAX_MESSAGE: usize = HEAD + 4 * MAX_OFFERED;
+/// Descriptors in one offer.
+pub const MAX_OFFERED: usize = 128;
 const HEAD: usize = 16;
 
 const FAILED: u32 = 1;
 const STARTED: u32 = 3;
 const ENDED: u32 = 4;
+const OFFERED: u32 = 5;
 const MAPPED: u32 = 16;
 const GO: u32 = 17;
 const SIGNAL: u32 = 18;
 const LAUNCH: u32 = 19;
+const TAKEN: u32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromInit<'a> {
@@ -20,8 +24,39 @@ pub enum FromInit<'a> {
     Failed { stage: Stage, errno: i32, subject: &'a [u8] },
     /// `execve` of the command succeeded.
     Started,
+    /// Descriptors of init's that the executor is to take (by `pidfd_getfd`: init's own `sendmsg` may be
+    /// trapped by then) before it answers `Taken`.
+    Offered { what: Offer, fds: Offered<'a> },
     /// The command ended with this wait status; `leaked` other processes were alive.
     Ended { status: i32, leaked: u32 },
+}
+
+/// What init offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Offer {
+    /// Listeners inside the network namespace: DNS over UDP, DNS over TCP, then one per port, in order.
+    Egress = 1,
+    /// The seccomp listener, then the Landlock ruleset if there is one.
+    Sockets = 2,
+}
+
+/// The numbers of an offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offered<'a> {
+    Numbers(&'a [i32]),
+    Packet(&'a [u8]),
+}
+
+impl Offered<'_> {
+    pub fn iter(&self) -> impl Iterator<Item = i32> {
+        let (numbers, packet): (&[i32], &[u8]) = match self {
+            Self::Numbers(numbers) => (numbers, &[]),
+            Self::Packet(packet) => (&[], packet),
+        };
+        let read = packet.chunks_exact(4).map(|word| word.try_into().map_or(-1, i32::from_ne_bytes));
+        numbers.iter().copied().chain(read)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +67,8 @@ pub enum ToInit {
     Launch,
     /// The cgroup is in place: go through the gate.
     Go,
+    /// What was offered is taken.
+    Taken,
     /// Send this signal to the whole tree.
     Signal(i32),
 }
@@ -59,11 +96,22 @@ impl<'a> FromInit<'a> {
                 (head(FAILED, u32::from(*stage as u8), *errno, length), cut)
             }
             Self::Started => (head(STARTED, 0, 0, 0), &[]),
+            Self::Offered { what, fds } => return Self::encode_offer(*what, *fds, buffer),
             Self::Ended { status, leaked } => (head(ENDED, *leaked, *status, 0), &[]),
         };
         buffer[..HEAD].copy_from_slice(&bytes);
         buffer[HEAD..HEAD + subject.len()].copy_from_slice(subject);
         HEAD + subject.len()
+    }
+
+    fn encode_offer(what: Offer, fds: Offered<'_>, buffer: &mut [u8; MAX_MESSAGE]) -> usize {
+        buffer[..HEAD].copy_from_slice(&head(OFFERED, u32::from(what as u8), 0, 0));
+        let mut end = HEAD;
+        for (slot, number) in buffer[HEAD..].chunks_exact_mut(4).zip(fds.iter()) {
+            slot.copy_from_slice(&number.to_ne_bytes());
+            end += 4;
+        }
+        end
     }
 
     pub fn decode(packet: &'a [u8]) -> Option<Self> {
@@ -77,6 +125,11 @@ impl<'a> FromInit<'a> {
             }
             STARTED => Some(Self::Started),
             ENDED => Some(Self::Ended { status: b, leaked: a }),
+            OFFERED => {
+                let what =
+                    [Offer::Egress, Offer::Sockets].into_iter().find(|what| u32::from(*what as u8) == a)?;
+                Some(Self::Offered { what, fds: Offered::Packet(packet.get(HEAD..)?) })
+            }
             _ => None,
         }
     }
@@ -88,6 +141,7 @@ impl ToInit {
             Self::Mapped => head(MAPPED, 0, 0, 0),
             Self::Launch => head(LAUNCH, 0, 0, 0),
             Self::Go => head(GO, 0, 0, 0),
+            Self::Taken => head(TAKEN, 0, 0, 0),
             Self::Signal(signal) => head(SIGNAL, 0, signal, 0),
         }
     }
@@ -97,6 +151,7 @@ impl ToInit {
             MAPPED => Some(Self::Mapped),
             LAUNCH => Some(Self::Launch),
             GO => Some(Self::Go),
+            TAKEN => Some(Self::Taken),
             SIGNAL => Some(Self::Signal(i32::from_ne_bytes(word(packet, 8)?))),
             _ => None,
         }

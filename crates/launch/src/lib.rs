@@ -13,7 +13,7 @@ mod read;
 mod stage;
 mod write;
 
-pub use control::{FromInit, MAX_MESSAGE, ToInit};
+pub use control::{FromInit, MAX_MESSAGE, MAX_OFFERED, Offer, Offered, ToInit};
 pub use read::{Ground, Items, Launch, Malformed, Mounts, Reader};
 pub use stage::Stage;
 pub use write::{Sink, Writer};

@@ -168,6 +168,10 @@ pub struct Launch<'a> {
     pub rlimits: Items<'a, (u32, u64)>,
     /// A `struct sock_filter` array; empty means no seccomp layer.
     pub filter: &'a [u8],
+    /// The filter traps calls for a supervisor: its listener is offered before the command starts.
+    pub is_supervised: bool,
+    /// TCP ports on which the network namespace catches every address; empty means that there is no way out.
+    pub ports: Items<'a, u32>,
     /// Files to try for the command, in order.
     pub candidates: Items<'a, &'a CStr>,
     pub argv: Items<'a, &'a CStr>,
@@ -185,6 +189,8 @@ impl<'a> Launch<'a> {
             rules: reader.skip(Reader::rule)?,
             rlimits: reader.skip(Reader::rlimit)?,
             filter: reader.text()?,
+            is_supervised: reader.u32()? == 1,
+            ports: reader.skip(Reader::u32)?,
             candidates: reader.skip(Reader::c_str)?,
             argv: reader.skip(Reader::c_str)?,
             env: reader.skip(Reader::c_str)?,

@@ -38,6 +38,7 @@ stages! {
     Root "root" "build the new root"
     Pivot "pivot" "enter the new root"
     Gate "gate" "wait for the executor"
+    Egress "egress" "open the way out of the network namespace"
     Privileges "privileges" "drop the privileges"
     Landlock "landlock" "apply the Landlock rules"
     Seccomp "seccomp" "install the system call filter"

@@ -54,7 +54,11 @@ pub(crate) mod nr {
     pub(crate) const GETPID: usize = 39;
     pub(crate) const SOCKET: usize = 41;
     pub(crate) const SENDTO: usize = 44;
+    pub(crate) const RECVFROM: usize = 45;
     pub(crate) const RECVMSG: usize = 47;
+    pub(crate) const BIND: usize = 49;
+    pub(crate) const LISTEN: usize = 50;
+    pub(crate) const SETSOCKOPT: usize = 54;
     pub(crate) const FORK: usize = 57;
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const WAIT4: usize = 61;

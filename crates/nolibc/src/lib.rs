@@ -15,6 +15,7 @@ mod fd;
 mod file;
 mod identity;
 mod mount;
+mod network;
 mod process;
 mod runtime;
 mod security;
@@ -35,14 +36,15 @@ pub use mount::{
     Attr, bind_tree, fs_context, make_private, move_onto, pivot_here, set_attr, set_attr_recursive,
     unmount_old,
 };
+pub use network::{Transport, catch_every_address, listen_everywhere};
 pub use process::{
     Forked, Pointers, close_all_from, close_on_exec_from, close_range, execve, exit, fork, getpid,
     highest_foreign_fd, new_cgroup_namespace, set_death_signal, set_rlimit, set_subreaper, setsid, wait_any,
 };
 pub use runtime::Arguments;
 pub use security::{
-    add_path_rule, create_ruleset, install_filter, no_new_privs, no_new_privs_is_set, restrict_self,
-    seccomp_mode,
+    add_path_rule, create_ruleset, install_filter, install_supervised_filter, no_new_privs,
+    no_new_privs_is_set, restrict_self, seccomp_mode,
 };
 pub use signal::{block_all, kill, kill_every, poll_two, reset_all, signal_fd, unblock_all};
 pub use socket::{Received, loopback_up, receive, send};

@@ -68,10 +68,20 @@ struct FilterProgram {
 
 /// `program` is an array of `struct sock_filter`, eight bytes each.
 pub fn install_filter(program: &[u8]) -> Result<(), Errno> {
+    install(program, 0).map(drop)
+}
+
+/// As above, with a listener for the calls that the filter traps. A trapped call that has been received is only
+/// interrupted by a fatal signal: a restarted one would be performed twice.
+pub fn install_supervised_filter(program: &[u8]) -> Result<Fd, Errno> {
+    const NEW_LISTENER: usize = 1 << 3;
+    const WAIT_KILLABLE_RECV: usize = 1 << 5;
+    Fd::from_result(install(program, NEW_LISTENER | WAIT_KILLABLE_RECV)?)
+}
+
+fn install(program: &[u8], flags: usize) -> Result<usize, Errno> {
     let length = u16::try_from(program.len() / 8).map_err(|_| Errno::INVAL)?;
     let head = FilterProgram { length, filter: program.as_ptr() };
     // SAFETY: the kernel reads `length` instructions from `filter`, all inside `program`.
-    let installed =
-        unsafe { call(nr::SECCOMP, [SECCOMP_SET_MODE_FILTER, 0, &raw const head as usize, 0, 0, 0]) };
-    installed.map(drop)
+    unsafe { call(nr::SECCOMP, [SECCOMP_SET_MODE_FILTER, flags, &raw const head as usize, 0, 0, 0]) }
 }

@@ -1,11 +1,15 @@
 //! Contradictions inside one resolved profile. What a person wrote twice against itself is an error at the
 //! spot; a built-in's value that stands against a person's gives way, and a warning says so. Next: `plan`.
 
+mod egress;
+mod sockets;
+
 use stockade_proto::{Code, Layer, Mode, Requirement};
 
 use crate::problem::ProfileError;
 use crate::profile::{Reach, Resolved, View};
 use crate::text::{At, Spot};
+use crate::written::{REACHES, SocketWatch, word_of};
 
 pub(crate) fn check(profile: &mut Resolved) -> Result<(), ProfileError> {
     shell(profile)?;
@@ -16,7 +20,9 @@ pub(crate) fn check(profile: &mut Resolved) -> Result<(), ProfileError> {
             process(profile)?;
             inherited_view(profile)?;
             missing_wall(profile)?;
-            network(profile)
+            network(profile)?;
+            egress::egress(profile)?;
+            sockets::sockets(profile)
         }
     }
 }
@@ -67,6 +73,14 @@ fn host(profile: &Resolved) -> Result<(), ProfileError> {
     if profile.network.value != Reach::Inherit {
         sandbox_only.push(("network", profile.network.spot));
     }
+    if !profile.egress_allow.value.is_empty() {
+        sandbox_only.push(("egress", profile.egress_allow.spot));
+    }
+    sandbox_only.extend(profile.egress_sets.iter().map(|(name, _)| ("egress", name.spot)));
+    if profile.watch.value != SocketWatch::Off {
+        sandbox_only.push(("unix-sockets-mode", profile.watch.spot));
+    }
+    sandbox_only.extend(profile.socket_rules.iter().map(|rule| ("unix_sockets", rule.name.spot)));
     if !profile.is_built_in(profile.toolchains.spot) {
         sandbox_only.push(("toolchains", profile.toolchains.spot));
     }
@@ -219,7 +233,10 @@ fn network(profile: &mut Resolved) -> Result<(), ProfileError> {
         return Err(contradiction(
             profile,
             requirement.spot,
-            "layers.network is off, but `network` is \"deny\", which nothing would enforce".to_owned(),
+            format!(
+                "layers.network is off, but `network` is \"{}\", which nothing would enforce",
+                word_of(&REACHES, &profile.network.value)
+            ),
             "write network = \"inherit\" if the host's network is wanted",
         ));
     }

@@ -1,6 +1,8 @@
 //! Plans and profiles for people: `--explain`, `policy show`, `policy explain`. Text only; deciding is over
 //! when this is called.
 
+mod live;
+
 use stockade_proto::{
     Access, Identity, Layer, Limits, Mode, Mount, MountKind, Network, Placeholder, PlaceholderKind, Plan,
     Requirement,
@@ -22,6 +24,8 @@ pub fn explain(plan: &Plan) -> String {
     section(&mut out, "files", plan.mounts.iter().map(mount));
     let rules = plan.landlock.iter().flat_map(|landlock| &landlock.rules);
     section(&mut out, "landlock", rules.map(|rule| format!("{:<7} {}", access(rule.access), rule.path)));
+    section(&mut out, "sockets", live::sockets(plan));
+    section(&mut out, "network", live::network(plan));
     section(&mut out, "made while it runs", plan.placeholders.iter().map(placeholder));
     section(&mut out, "environment", plan.env.iter().map(|(name, value)| format!("{name}={value}")));
     section(&mut out, "limits", limits(&plan.limits));
@@ -69,11 +73,13 @@ fn wall(plan: &Plan, layer: Layer) -> String {
         Layer::Filesystem => "a root of its own: what is not listed does not exist",
         Layer::Landlock => "what is not listed is refused",
         Layer::Process => "sees and signals only its own processes",
-        Layer::Network => match plan.network {
+        Layer::Network => match &plan.network {
             Network::Deny => "no network",
+            Network::Allowlist(_) => "listed hosts only",
             Network::Inherit => "the host's network",
         },
         Layer::Seccomp => "dangerous system calls are refused",
+        Layer::Sockets => "each Unix socket is decided by a rule",
         Layer::Limits => "memory, CPU and processes are capped",
     };
     match plan.layers.get(layer) {
@@ -162,7 +168,11 @@ pub fn show_profile(profile: &Resolved) -> String {
         line(format!("toolchains = {}", profile.toolchains.value), profile.toolchains.spot);
     }
     line(format!("network = {}", word(word_of(&REACHES, &profile.network.value))), profile.network.spot);
+    if sandboxed {
+        line(live::show_mode(profile), profile.watch.spot);
+    }
     show_tables(profile, sandboxed, &mut out);
+    live::show(profile, &mut out);
     out
 }
 
@@ -204,7 +214,7 @@ fn toml_list(list: &List) -> String {
     format!("[{}]", list.value.iter().map(|item| toml_string(&item.value)).collect::<Vec<_>>().join(", "))
 }
 
-fn toml_string(text: &str) -> String {
+pub(crate) fn toml_string(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {
@@ -259,6 +269,9 @@ pub fn explain_profile(profile: &Resolved) -> String {
         Reach::Inherit => "It has the host's network.",
     };
     say(reach.to_owned(), profile.network.spot);
+    if profile.mode.value == Mode::Sandbox {
+        live::say(profile, &mut say);
+    }
     say(
         format!("From your environment it gets {}.", names(&profile.env_allow.value)),
         profile.env_allow.spot,

@@ -4,19 +4,26 @@
 
 mod check;
 mod command;
+mod decide;
+mod egress;
 mod environment;
 mod explain;
 mod git;
 mod globs;
+mod guidance;
 mod landlock;
 mod mounts;
 mod narrow;
 mod plan;
 mod problem;
 mod profile;
+mod registries;
 mod report;
 mod request;
 mod resolve;
+mod socket_paths;
+mod sockets;
+mod target;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -26,20 +33,33 @@ mod workspace;
 mod written;
 
 pub use command::MAX_STRING;
+pub use decide::{
+    Bound, ClosedRange, EgressRules, EgressVerdict, NameGrant, PatternError, SocketAddress, SocketRules,
+    SocketVerdict, closed_range,
+};
+pub use egress::{egress_plan, wants_registries};
 pub use environment::{Action, Row as EnvironmentRow, TABLE as ENVIRONMENT_TABLE};
 pub use explain::{explain, explain_profile, show_profile};
 pub use git::{GitFacts, GitIdentity, gitdir_of, identity as git_identity, is_worktree_of};
 pub use globs::{Glob, Globs};
-pub use plan::{Ground, SANDBOX_ROOT_UID, ground, plan};
+pub use guidance::{guidance_for_host, guidance_for_socket, host_reason, show_address, socket_reason};
+pub use plan::{Ground, SANDBOX_ROOT_UID, ground, home_inside, plan};
 pub use problem::{Picture, ProfileError, render};
 pub use profile::{Reach, Resolved, View};
+pub use registries::{
+    Configured, cargo_dl, cargo_index, cargo_settings, go_settings, host_of, npm_settings, pip_default,
+    pip_settings,
+};
 pub use report::{
-    Capacity, Extra, HostReport, LayerReport, Match, NeededPath, Needs, Object, SYSTEM_PATHS, Shown,
-    SystemPath, Unavailable, needs,
+    Capacity, Extra, FoundSocket, HostReport, LayerReport, Match, NeededPath, NeededSocket, Needs, Object,
+    Registry, SYSTEM_PATHS, Shown, SocketObject, SocketPlace, SystemPath, Unavailable, needed_paths, needs,
 };
 pub use request::{Caller, Command, Request, Variable};
 pub use resolve::{BUILT_IN, Sources, is_profile_name, resolve, resolve_text};
+pub use sockets::{NameMatcher, SocketGround, name_matcher, needed_sockets, socket_plan};
+pub use target::DEFAULT_PORTS;
 pub use text::{At, Place, ProfileText, Spot};
 pub use toolchains::{Candidates, candidates, holds_token, is_credential};
 pub use values::{LIMITS, LimitRow, Unit, duration, size};
 pub use workspace::check_workspace;
+pub use written::{List, RuleText, SocketWatch};

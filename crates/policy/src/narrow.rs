@@ -4,34 +4,55 @@
 
 use std::fmt::Display;
 
-use stockade_proto::{Code, Layer, Mode};
+use stockade_proto::{Code, Decision, Layer, Mode, Requirement};
 
 use crate::check::plain_path;
+use crate::egress;
 use crate::environment;
 use crate::problem::ProfileError;
-use crate::profile::Resolved;
+use crate::profile::{Reach, Resolved};
 use crate::resolve::{apply, merge_set};
-use crate::text::{At, Spot};
+use crate::text::{At, Place, Spot};
 use crate::values::{self, LIMITS};
-use crate::written::{List, REACHES, REQUIREMENTS, VIEWS, Written, word_of};
+use crate::written::{
+    DECISIONS, List, REACHES, REQUIREMENTS, RuleText, SocketWatch, VIEWS, WATCHES, Written, word_of,
+};
+
+/// The environment of the trusted profile. A workspace's texts narrow `env.allow` one after another, and what
+/// the first of them took away is still not the next one's to set.
+#[derive(Debug, Clone)]
+pub(crate) struct TrustedEnvironment {
+    allow: List,
+    set: Vec<(At<String>, At<String>)>,
+}
+
+impl TrustedEnvironment {
+    pub(crate) fn of(trusted: &Resolved) -> Self {
+        Self { allow: trusted.env_allow.clone(), set: trusted.env_set.clone() }
+    }
+}
 
 /// `blame` is where to point when the values come from a trusted profile that the workspace extends.
 pub(crate) fn narrow(
     mut base: Resolved,
     mut overlay: Written,
+    trusted: &TrustedEnvironment,
     blame: Option<Spot>,
 ) -> Result<Resolved, ProfileError> {
-    let judge = Judge { base: &base, blame };
+    let judge = Judge { base: &base, trusted, blame };
     judge.words(&overlay)?;
     judge.paths(&overlay)?;
     judge.environment(&overlay)?;
     judge.shell(&overlay)?;
     judge.limits(&overlay)?;
     judge.layers(&overlay)?;
+    judge.egress(&overlay)?;
+    let socket_rules = judge.socket_rules(&mut overlay)?;
     if base.bounds.is_empty() && (overlay.readable.is_some() || overlay.writable.is_some()) {
         let readable = base.readable.value.iter().map(|item| (item.clone(), false));
         base.bounds = readable.chain(base.writable.value.iter().map(|item| (item.clone(), true))).collect();
     }
+    raise(&base, &mut overlay);
     let deny = extended(&base.deny, overlay.deny.take());
     let deny_write = extended(&base.deny_write, overlay.deny_write.take());
     let set = std::mem::take(&mut overlay.env_set);
@@ -39,7 +60,26 @@ pub(crate) fn narrow(
     apply(&mut base, overlay);
     base.deny = deny;
     base.deny_write = deny_write;
+    base.socket_rules = socket_rules;
     Ok(base)
+}
+
+/// A wall that the base had no use for goes up with the key that asks for it.
+fn raise(base: &Resolved, overlay: &mut Written) {
+    let network = overlay.network.as_ref().filter(|_| base.network.value == Reach::Inherit);
+    let network = network.filter(|asked| asked.value < Reach::Inherit).map(|asked| asked.spot);
+    let watch = overlay.watch.as_ref().filter(|_| base.watch.value == SocketWatch::Off);
+    let watch = watch.filter(|asked| asked.value > SocketWatch::Off).map(|asked| asked.spot);
+    for (layer, slot) in Layer::ALL.into_iter().zip(&mut overlay.layers) {
+        let asked = match layer {
+            Layer::Network => network,
+            Layer::Sockets => watch,
+            Layer::Filesystem | Layer::Landlock | Layer::Process | Layer::Seccomp | Layer::Limits => None,
+        };
+        if let (None, Some(spot)) = (&slot, asked) {
+            *slot = Some(At::new(Requirement::Must, spot));
+        }
+    }
 }
 
 /// Deny lists only grow.
@@ -54,8 +94,12 @@ fn extended(base: &List, overlay: Option<List>) -> List {
     At::new(all, overlay.spot)
 }
 
+/// Where programs and their settings are looked for.
+const NEVER_SET: [&str; 2] = ["PATH", "HOME"];
+
 struct Judge<'b> {
     base: &'b Resolved,
+    trusted: &'b TrustedEnvironment,
     blame: Option<Spot>,
 }
 
@@ -93,6 +137,10 @@ impl Judge<'_> {
         if let Some(reach) = overlay.network.as_ref().filter(|reach| reach.value > base.network.value) {
             let words = (word_of(&REACHES, &reach.value), word_of(&REACHES, &base.network.value));
             return Err(self.widens("network", reach.spot, quoted(words.0), quoted(words.1)));
+        }
+        if let Some(watch) = overlay.watch.as_ref().filter(|watch| watch.value < base.watch.value) {
+            let words = (word_of(&WATCHES, &watch.value), word_of(&WATCHES, &base.watch.value));
+            return Err(self.widens("unix-sockets-mode", watch.spot, quoted(words.0), quoted(words.1)));
         }
         match overlay.toolchains.as_ref().filter(|show| show.value && !base.toolchains.value) {
             Some(show) => Err(self.widens("toolchains", show.spot, "true", "false")),
@@ -139,22 +187,33 @@ impl Judge<'_> {
 
     fn environment(&self, overlay: &Written) -> Result<(), ProfileError> {
         self.subset("env.allow", overlay.env_allow.as_ref(), &self.base.env_allow)?;
-        match overlay.env_set.iter().find(|(name, _)| !self.may_set(&name.value)) {
-            Some((name, value)) => {
-                let asked = format!("{{ {} = {} }}", name.value, quoted(&value.value));
-                Err(self.widens("env.set", name.spot, asked, "own value"))
-            }
-            None => Ok(()),
-        }
+        overlay.env_set.iter().try_for_each(|(name, value)| self.variable(name, value))
     }
 
-    /// Without walls a variable such as PATH decides which program runs, and behind them what a person passed
-    /// or wrote is not a workspace's to replace.
-    fn may_set(&self, name: &str) -> bool {
-        let base = self.base;
-        let is_passed = base.env_allow.value.iter().any(|pattern| environment::covers(&pattern.value, name));
-        let is_set = base.env_set.iter().any(|(known, _)| known.value == name);
-        base.mode.value == Mode::Sandbox && !is_passed && !is_set && !["PATH", "HOME"].contains(&name)
+    /// Without walls any variable may lead a trusted program to the workspace's code; within them a workspace
+    /// may add names of its own, and replaces no value that somebody trusted gave.
+    fn variable(&self, name: &At<String>, value: &At<String>) -> Result<(), ProfileError> {
+        let known = self.trusted.set.iter().find(|(known, _)| known.value == name.value);
+        if self.blame.is_some() && known.is_some_and(|(_, known)| known.value == value.value) {
+            return Ok(());
+        }
+        let allowed =
+            self.trusted.allow.value.iter().find(|item| environment::covers(&item.value, &name.value));
+        let reason = match (self.base.mode.value, known, allowed) {
+            (Mode::Host, _, _) => "mode \"host\", in which a workspace sets no variable".to_owned(),
+            (Mode::Sandbox, Some((known, _)), _) => {
+                format!("own value at {}", self.base.whereabouts(known.spot))
+            }
+            (Mode::Sandbox, None, _) if NEVER_SET.contains(&name.value.as_str()) => {
+                "own value, which is computed".to_owned()
+            }
+            (Mode::Sandbox, None, Some(item)) => {
+                format!("`env.allow` of {}, which passes the caller's value", quoted(&item.value))
+            }
+            (Mode::Sandbox, None, None) => return Ok(()),
+        };
+        let key = format!("env.set.{}", name.value.escape_debug());
+        Err(self.widens(&key, name.spot, quoted(&value.value), reason))
     }
 
     fn shell(&self, overlay: &Written) -> Result<(), ProfileError> {
@@ -209,6 +268,82 @@ impl Judge<'_> {
             ));
         }
         Ok(())
+    }
+}
+
+impl Judge<'_> {
+    /// Compared once sets are opened: a set of the workspace's own under a trusted name must not change what
+    /// the trusted list means.
+    fn egress(&self, overlay: &Written) -> Result<(), ProfileError> {
+        let base = self.base;
+        let stays = overlay.network.as_ref().is_none_or(|network| network.value == Reach::Allowlist);
+        if base.network.value != Reach::Allowlist || !stays {
+            return Ok(());
+        }
+        // An unknown set of the base's would have been told; one of the overlay's is told by `check`.
+        let allowed = egress::items(&base.egress_allow, &base.egress_sets).unwrap_or_default();
+        let mut sets = base.egress_sets.clone();
+        merge_set(&mut sets, overlay.egress.sets.clone());
+        let asked = overlay.egress.allow.as_ref().unwrap_or(&base.egress_allow);
+        let Ok(asked) = egress::items(asked, &sets) else { return Ok(()) };
+        match asked.iter().find(|item| !egress::is_within(&item.wanted, &allowed)) {
+            None => Ok(()),
+            Some(item) => {
+                let names =
+                    base.egress_allow.value.iter().map(|item| item.value.as_str()).collect::<Vec<_>>();
+                let place = base.whereabouts(base.egress_allow.spot);
+                let allowed = format!("[{}] at {place}", names.join(", "));
+                let spot =
+                    if self.base.place(item.spot) == Place::Workspace { item.spot } else { item.listed };
+                Err(self.widens("egress.allow", spot, quoted(&item.rule), allowed))
+            }
+        }
+    }
+
+    /// The workspace's denials, asked before the trusted rules. Anything else of a workspace's would let
+    /// something through. Of a trusted profile that it extends, what that one allows must be what the base
+    /// allows, and what only the base allows is gone.
+    fn socket_rules(&self, overlay: &mut Written) -> Result<Vec<RuleText>, ProfileError> {
+        let base = &self.base.socket_rules;
+        let asked = std::mem::take(&mut overlay.socket_rules);
+        let mut rules = Vec::new();
+        for rule in &asked {
+            let known = base.iter().find(|known| known.name.value == rule.name.value);
+            if self.blame.is_some() && known.is_some_and(|known| known.says_the_same(rule)) {
+                continue;
+            }
+            self.denial(rule, known)?;
+            rules.push(rule.clone());
+        }
+        let stays = |known: &&RuleText| {
+            self.blame.is_none()
+                || known.decision.value != Decision::Allow
+                || asked.iter().any(|rule| rule.says_the_same(known))
+        };
+        rules.extend(base.iter().filter(stays).cloned());
+        Ok(rules)
+    }
+
+    fn denial(&self, rule: &RuleText, known: Option<&RuleText>) -> Result<(), ProfileError> {
+        let base = self.base;
+        if rule.decision.value != Decision::Deny {
+            let trusted = known.or(base.socket_rules.first()).map_or(base.watch.spot, |rule| rule.name.spot);
+            let allowed = format!("\"deny\" in addition to the rules at {}", base.whereabouts(trusted));
+            let asked = quoted(word_of(&DECISIONS, &rule.decision.value));
+            let key = format!("decision of the socket rule {}", rule.name.value.escape_debug());
+            return Err(self.widens(&key, rule.decision.spot, asked, allowed));
+        }
+        let Some(known) = known else { return Ok(()) };
+        Err(base.error(
+            Code::ProfileInvalid,
+            self.blame.unwrap_or(rule.name.spot),
+            format!(
+                "the trusted profile has a rule named `{}` at {}",
+                rule.name.value.escape_debug(),
+                base.whereabouts(known.name.spot)
+            ),
+            "give this one another name: it is asked first, and the trusted one stays",
+        ))
     }
 }
 

@@ -5,17 +5,19 @@ use std::path::Path;
 
 use stockade_proto::{
     ArgvCommand, Bytes, Code, Identity, Layer, Layers, Limits, Mode, Mount, MountKind, Network, Placeholder,
-    Plan, Refusal, Requirement, Stdio,
+    Plan, Publish, Refusal, Requirement, SocketPlan, Stdio,
 };
 
 use crate::command;
+use crate::egress;
 use crate::environment::{self, Surroundings, TOOLCHAIN_HOMES};
 use crate::git::GitFacts;
 use crate::landlock;
 use crate::mounts::{Layout, sandbox_home};
-use crate::profile::{Resolved, View};
+use crate::profile::{Reach, Resolved, View};
 use crate::report::{Extra, HostReport, is_untrusted};
-use crate::request::Request;
+use crate::request::{Caller, Request};
+use crate::sockets::{self, SocketGround};
 use crate::values::{self, LIMIT_COUNT, LIMITS, Unit, limit};
 
 /// Host root is never mapped into a sandbox: uid 0 there could open files of the kernel's own for writing.
@@ -30,6 +32,8 @@ const LEAST: [(usize, u64, &str); 2] =
 
 const HOSTNAME: &str = "stockade";
 const SECCOMP: &str = "default";
+/// The same, and calls that name a socket are trapped for the supervisor.
+const SUPERVISED: &str = "sockets";
 
 /// What every plan of this profile on this host begins with. It needs no look at the workspace's contents or
 /// at toolchains, so a sandbox can be built on it while those are surveyed.
@@ -40,7 +44,8 @@ pub struct Ground {
     pub unavailable: Vec<(Layer, String)>,
     pub identity: Identity,
     pub limits: Limits,
-    pub network: Network,
+    /// A network namespace of its own, with or without a way out.
+    pub own_network: bool,
     pub hostname: String,
     /// The plan's first mounts.
     pub mounts: Vec<Mount>,
@@ -62,7 +67,7 @@ pub fn ground(request: &Request, profile: &Resolved, report: &HostReport) -> Res
     let layout = Layout::new(report, identity, profile.fs.value, &home);
     Ok(Ground {
         mode: profile.mode.value,
-        network: if layers.network == Requirement::Off { Network::Inherit } else { Network::Deny },
+        own_network: layers.network != Requirement::Off && profile.network.value != Reach::Inherit,
         hostname: HOSTNAME.to_owned(),
         mounts: if has_root { layout.ground() } else { Vec::new() },
         layers,
@@ -83,7 +88,7 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
     let Ground { layers, identity, .. } = ground;
     let has_root = layers.filesystem != Requirement::Off;
     let home = if has_root { sandbox_home(&report.caller.home) } else { report.caller.home.clone() };
-    let root = root(profile, report, identity, &home);
+    let mut root = root(profile, report, identity, &home);
     let cwd = cwd(profile, report, &root)?;
     let around = surroundings(profile, report, &home, &root);
     let env = environment::build(request, profile, &report.caller, &around, &mut warnings)?;
@@ -92,6 +97,15 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
         warn(report, profile, has_root, &mut warnings);
     }
     let on = if has_root { landlock::Ground::NewRoot } else { landlock::Ground::Host };
+    let landlock = (layers.landlock != Requirement::Off).then(|| landlock::rules(&root, on));
+    let sockets = sockets(profile, report, &home, &layers)?;
+    if has_root && sockets.is_some() {
+        // After Landlock's rules, which connecting to a socket does not ask.
+        let shown = sockets::mounts(profile, report, &root, &mut warnings)?;
+        root.extend(shown);
+    }
+    let network = network(profile, report, &layers, &mut warnings);
+    let filter = if sockets.is_some() { SUPERVISED } else { SECCOMP };
     Ok(Plan {
         profile: profile.name.clone(),
         mode: ground.mode,
@@ -101,17 +115,25 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
         identity,
         workspace: report.workspace.path.clone(),
         hostname: ground.hostname,
-        landlock: (layers.landlock != Requirement::Off).then(|| landlock::rules(&root, on)),
+        landlock,
         placeholders: placeholders(report, has_root && profile.fs.value == View::WorkspaceRw),
         mounts: if has_root { root } else { Vec::new() },
-        network: ground.network,
-        seccomp: (layers.seccomp != Requirement::Off).then(|| SECCOMP.to_owned()),
+        publish: publish(request, &network)?,
+        network,
+        sockets,
+        seccomp: (layers.seccomp != Requirement::Off).then(|| filter.to_owned()),
         limits: ground.limits,
         layers,
         unavailable: ground.unavailable,
         stdio: Stdio { stdin: request.stdin },
         warnings,
     })
+}
+
+/// The home that a command of this profile sees, if its layers can be had.
+pub fn home_inside(profile: &Resolved, caller: &Caller) -> Bytes {
+    let has_root = profile.layer(Layer::Filesystem).value != Requirement::Off;
+    if has_root { sandbox_home(&caller.home) } else { caller.home.clone() }
 }
 
 struct Walls {
@@ -125,12 +147,14 @@ fn walls(profile: &Resolved, report: &HostReport) -> Result<Walls, Refusal> {
     let mut layers = Layers::all(Requirement::Off);
     let mut missing = Vec::new();
     for layer in Layer::ALL {
-        // The new root and the empty network are made inside the process layer's user namespace.
-        let stands_on_process = matches!(layer, Layer::Filesystem | Layer::Network);
-        let possible = report
-            .layers
-            .get(layer)
-            .and_then(|()| if stands_on_process { report.layers.get(Layer::Process) } else { Ok(()) });
+        // The new root and the empty network are made inside the process layer's user namespace, and the
+        // supervisor of sockets is asked by the filter.
+        let ground = match layer {
+            Layer::Filesystem | Layer::Network => Layer::Process,
+            Layer::Sockets => Layer::Seccomp,
+            Layer::Landlock | Layer::Process | Layer::Seccomp | Layer::Limits => layer,
+        };
+        let possible = report.layers.get(layer).and_then(|()| report.layers.get(ground));
         let effective = match (profile.layer(layer).value, possible) {
             (Requirement::Off, _) => Requirement::Off,
             (requirement, Ok(())) => requirement,
@@ -295,6 +319,57 @@ fn root(profile: &Resolved, report: &HostReport, identity: Identity, home: &Byte
 /// Whether the profile describes a root at all.
 fn has_view(profile: &Resolved) -> bool {
     profile.mode.value == Mode::Sandbox && profile.fs.value != View::Inherit
+}
+
+fn sockets(
+    profile: &Resolved,
+    report: &HostReport,
+    home: &Bytes,
+    layers: &Layers,
+) -> Result<Option<SocketPlan>, Refusal> {
+    if layers.sockets == Requirement::Off {
+        return Ok(None);
+    }
+    let (caller, workspace) = (&report.caller, &report.workspace.path);
+    sockets::socket_plan(profile, &SocketGround { caller, home, workspace, found: &report.sockets })
+}
+
+fn network(profile: &Resolved, report: &HostReport, layers: &Layers, warnings: &mut Vec<String>) -> Network {
+    match (layers.network, profile.network.value) {
+        (Requirement::Off, _) | (_, Reach::Inherit) => Network::Inherit,
+        (Requirement::Prefer | Requirement::Must, Reach::Deny) => Network::Deny,
+        (Requirement::Prefer | Requirement::Must, Reach::Allowlist) => {
+            Network::Allowlist(egress::egress_plan(profile, &report.registries, warnings))
+        }
+    }
+}
+
+/// A port is published out of a network of its own, or it is the host's already.
+fn publish(request: &Request, network: &Network) -> Result<Vec<Publish>, Refusal> {
+    let refuse = |message: String, remedy: &str| Err(Refusal::new(Code::OptionInvalid, message, remedy));
+    let Some(first) = request.publish.first() else { return Ok(Vec::new()) };
+    if *network == Network::Inherit {
+        return refuse(
+            format!("port {} can't be published: the command has the host's own network", first.port),
+            "leave --publish out: what it listens on is reachable anyway; or use a profile with network = \"deny\"",
+        );
+    }
+    for (at, publish) in request.publish.iter().enumerate() {
+        if publish.port == 0 {
+            return refuse(
+                "port 0 can't be published".to_owned(),
+                "name the port that the command listens on",
+            );
+        }
+        let earlier = request.publish.get(..at).unwrap_or_default();
+        if publish.host_port != 0 && earlier.iter().any(|known| known.host_port == publish.host_port) {
+            return refuse(
+                format!("the host's port {} is published twice", publish.host_port),
+                "give each --publish a port of its own",
+            );
+        }
+    }
+    Ok(request.publish.clone())
 }
 
 /// Whether a path exists in the new root: shown by a bind or made by scratch.

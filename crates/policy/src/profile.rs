@@ -6,7 +6,7 @@ use stockade_proto::{Code, Layer, Mode, Origin, Requirement};
 use crate::problem::ProfileError;
 use crate::text::{At, Place, ProfileText, Spot};
 use crate::values::LIMIT_COUNT;
-use crate::written::List;
+use crate::written::{List, RuleText, SocketWatch};
 
 /// How much of the file system the command sees, narrowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +39,12 @@ pub struct Resolved {
     pub deny_write: List,
     pub toolchains: At<bool>,
     pub network: At<Reach>,
+    pub egress_allow: List,
+    /// By name, the most specific text's.
+    pub egress_sets: Vec<(At<String>, List)>,
+    pub watch: At<SocketWatch>,
+    /// In the order in which they are asked: a workspace's, then the most specific text's first.
+    pub socket_rules: Vec<RuleText>,
     pub env_allow: List,
     pub env_set: Vec<(At<String>, At<String>)>,
     pub shell_program: At<String>,
@@ -63,13 +69,14 @@ impl Resolved {
     }
 
     pub fn layer(&self, layer: Layer) -> &At<Requirement> {
-        let [filesystem, landlock, process, network, seccomp, limits] = &self.layers;
+        let [filesystem, landlock, process, network, seccomp, sockets, limits] = &self.layers;
         match layer {
             Layer::Filesystem => filesystem,
             Layer::Landlock => landlock,
             Layer::Process => process,
             Layer::Network => network,
             Layer::Seccomp => seccomp,
+            Layer::Sockets => sockets,
             Layer::Limits => limits,
         }
     }
@@ -88,6 +95,13 @@ impl Resolved {
         match self.texts.get(spot.text) {
             Some(text) => ProfileError::new(code, text, spot, message, remedy),
             None => stockade_proto::Refusal::new(code, message, remedy).into(),
+        }
+    }
+
+    /// A sentence of a check, once: profiles are checked again after a workspace narrowed them.
+    pub(crate) fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
         }
     }
 

@@ -3,10 +3,12 @@
 
 use stockade_proto::{Bytes, Code, Layer, Mode, Placeholder, Refusal, Source};
 
+use crate::egress;
 use crate::git::{GitFacts, GitIdentity};
 use crate::globs::Globs;
 use crate::profile::{Resolved, View};
 use crate::request::{Caller, Request};
+use crate::sockets;
 use crate::text::{At, Place, Spot};
 
 /// A host object: where it really is, what it is, whose it is.
@@ -46,6 +48,52 @@ pub struct Extra {
     pub object: Option<Object>,
 }
 
+/// A path of a socket rule that the survey looks up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededSocket {
+    /// Positions in `Resolved::socket_rules` and in that rule's paths.
+    pub rule: usize,
+    pub at: usize,
+    pub place: SocketPlace,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SocketPlace {
+    /// Absolute, as written.
+    Path(Bytes),
+    /// A glob's literal directory, with its slash, and the glob behind it.
+    Glob { directory: Bytes, rest: Bytes },
+}
+
+/// What is at the place of a socket rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundSocket {
+    pub needed: NeededSocket,
+    /// Without symlinks: the path if it exists, else its directory's and its name; a glob's directory.
+    pub real: Option<Bytes>,
+    pub what: SocketObject,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SocketObject {
+    Missing,
+    /// The way leads through a link in a directory that commands can write.
+    Planted,
+    Socket(Object),
+    Other,
+    /// Of a glob: how many sockets match right in its directory, where that can be told.
+    Matches(Option<usize>),
+}
+
+/// A host that a tool of this host is configured to fetch from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Registry {
+    pub tool: &'static str,
+    /// A name, or an address; an IPv6 one without brackets.
+    pub host: String,
+    pub port: u16,
+}
+
 #[derive(Debug, Clone)]
 pub struct Needs {
     pub mode: Mode,
@@ -57,6 +105,9 @@ pub struct Needs {
     pub deny_write: Globs,
     /// Whether git's settings and hooks are to be protected.
     pub guard_git: bool,
+    pub sockets: Vec<NeededSocket>,
+    /// The allowlist names the set `registries`.
+    pub registries: bool,
 }
 
 /// System paths that every program expects, in mount order.
@@ -110,7 +161,7 @@ pub struct LayerReport(pub [Result<(), Unavailable>; Layer::ALL.len()]);
 
 impl LayerReport {
     pub const fn all_available() -> Self {
-        Self([Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(())])
+        Self([Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(())])
     }
 
     #[must_use]
@@ -124,13 +175,14 @@ impl LayerReport {
     }
 
     pub fn get(&self, layer: Layer) -> Result<(), &Unavailable> {
-        let [filesystem, landlock, process, network, seccomp, limits] = &self.0;
+        let [filesystem, landlock, process, network, seccomp, sockets, limits] = &self.0;
         match layer {
             Layer::Filesystem => filesystem,
             Layer::Landlock => landlock,
             Layer::Process => process,
             Layer::Network => network,
             Layer::Seccomp => seccomp,
+            Layer::Sockets => sockets,
             Layer::Limits => limits,
         }
         .as_ref()
@@ -161,6 +213,9 @@ pub struct HostReport {
     pub guard_git: bool,
     pub git: GitFacts,
     pub git_identity: GitIdentity,
+    /// As `Needs::sockets`.
+    pub sockets: Vec<FoundSocket>,
+    pub registries: Vec<Registry>,
     pub layers: LayerReport,
     /// Sentences of the survey, for the plan.
     pub warnings: Vec<String>,
@@ -189,6 +244,24 @@ pub fn needs(profile: &Resolved, request: &Request, caller: &Caller) -> Result<N
         })
     };
     let sandboxed = profile.mode.value == Mode::Sandbox;
+    // Nothing of a workspace that can't be written needs protection from writing.
+    let writable = sandboxed && profile.fs.value == View::WorkspaceRw;
+    let deny_write = if writable { globs(&profile.deny_write)? } else { Globs::default() };
+    Ok(Needs {
+        mode: profile.mode.value,
+        paths: needed_paths(profile, caller)?,
+        cwd: request.cwd.clone(),
+        toolchains: sandboxed && profile.toolchains.value,
+        deny: globs(&profile.deny)?,
+        guard_git: deny_write.covers(b".git/hooks") || deny_write.covers(b".git/config"),
+        deny_write,
+        sockets: sockets::needed_sockets(profile, caller)?,
+        registries: sandboxed && egress::wants_registries(profile),
+    })
+}
+
+/// `readable` and `writable` and what bounds them, expanded for this caller.
+pub fn needed_paths(profile: &Resolved, caller: &Caller) -> Result<Vec<NeededPath>, Refusal> {
     let mut paths = Vec::new();
     for (list, writable) in [(&profile.readable, false), (&profile.writable, true)] {
         for item in &list.value {
@@ -209,18 +282,7 @@ pub fn needs(profile: &Resolved, request: &Request, caller: &Caller) -> Result<N
             spot: item.spot,
         });
     }
-    // Nothing of a workspace that can't be written needs protection from writing.
-    let writable = sandboxed && profile.fs.value == View::WorkspaceRw;
-    let deny_write = if writable { globs(&profile.deny_write)? } else { Globs::default() };
-    Ok(Needs {
-        mode: profile.mode.value,
-        paths,
-        cwd: request.cwd.clone(),
-        toolchains: sandboxed && profile.toolchains.value,
-        deny: globs(&profile.deny)?,
-        guard_git: deny_write.covers(b".git/hooks") || deny_write.covers(b".git/config"),
-        deny_write,
-    })
+    Ok(paths)
 }
 
 /// `~` and a leading `$NAME` or `${NAME}`. The result must be absolute and without `..`: a variable is the
@@ -230,8 +292,8 @@ fn expand(written: &str, profile: &Resolved, item: &At<String>, caller: &Caller)
         Refusal::from(profile.error(Code::ProfileInvalid, item.spot, message, remedy))
     };
     let home = |rest: &str| [caller.home.as_slice(), rest.as_bytes()].concat();
-    let bytes = if let Some(rest) = written.strip_prefix('~') {
-        home(rest)
+    let (name, bytes) = if let Some(rest) = written.strip_prefix('~') {
+        (Some("HOME"), home(rest))
     } else if let Some(rest) = written.strip_prefix('$') {
         let (name, rest) = match rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
             Some((name, rest)) => (name, rest),
@@ -244,16 +306,18 @@ fn expand(written: &str, profile: &Resolved, item: &At<String>, caller: &Caller)
                 "set it, or write the path out",
             )
         })?;
-        [value.as_slice(), rest.as_bytes()].concat()
+        (Some(name), [value.as_slice(), rest.as_bytes()].concat())
     } else {
-        written.as_bytes().to_vec()
+        (None, written.as_bytes().to_vec())
     };
     let sound = bytes.starts_with(b"/")
         && !bytes.split(|byte| *byte == b'/').any(|part| part == b".." || part == b".");
     if !sound {
-        let shown = Bytes::from(bytes);
+        // The value is the caller's own and may be a secret, so only the name is told.
+        let with =
+            name.map(|name| format!("with the variable `{}` ", name.escape_debug())).unwrap_or_default();
         return Err(refuse(
-            format!("the path becomes `{shown}`, which is not absolute or holds `.` or `..`"),
+            format!("{with}this path is not absolute, or holds `.` or `..`"),
             "write the path out",
         ));
     }

@@ -1,6 +1,6 @@
 //! What is asked for, and who asks. Values only; `command` and `environment` check them.
 
-use stockade_proto::{Bytes, Stdin};
+use stockade_proto::{Bytes, Publish, Stdin};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -31,6 +31,8 @@ pub struct Request {
     /// Overrides the profile's `limits.wall`.
     pub timeout_ms: Option<u64>,
     pub stdin: Stdin,
+    /// Listeners inside that the host's loopback is to reach.
+    pub publish: Vec<Publish>,
     pub profile: String,
 }
 

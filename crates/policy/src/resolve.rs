@@ -12,7 +12,7 @@ use crate::problem::{ProfileError, nearest};
 use crate::profile::{Reach, Resolved, View};
 use crate::text::{At, Place, ProfileText, Spot};
 use crate::values::LIMIT_COUNT;
-use crate::written::{self, Written};
+use crate::written::{self, RuleText, SocketWatch, Written};
 
 /// The texts that exist, by place and name. Built-ins are not asked for.
 pub trait Sources {
@@ -233,6 +233,7 @@ impl Loader<'_> {
         }
         let mut narrowed = base;
         narrowed.texts.clone_from(&self.texts);
+        let environment = narrow::TrustedEnvironment::of(&narrowed);
         // A trusted profile that is extended counts as its resolved whole: `build` over `default` is not
         // judged for the lines of `default` that `build` replaces.
         let trusted = overlays.iter().position(|(_, blamed)| blamed.is_some()).unwrap_or(overlays.len());
@@ -241,11 +242,11 @@ impl Loader<'_> {
             let spot = *spot;
             let merged = whole.into_iter().rev().map(|(written, _)| written).reduce(written_over);
             if let Some(merged) = merged {
-                narrowed = narrow::narrow(narrowed, merged, Some(spot))?;
+                narrowed = narrow::narrow(narrowed, merged, &environment, Some(spot))?;
             }
         }
         for (written, _) in overlays.into_iter().rev() {
-            narrowed = narrow::narrow(narrowed, written, None)?;
+            narrowed = narrow::narrow(narrowed, written, &environment, None)?;
         }
         Ok(narrowed)
     }
@@ -275,6 +276,13 @@ fn implicit_base(written: &Written, place: Place) -> Option<ProfileText> {
 fn written_over(parent: Written, child: Written) -> Written {
     let mut env_set = parent.env_set;
     merge_set(&mut env_set, child.env_set);
+    // As in `apply`: a list belongs to the `network` it was written for.
+    let mut egress = parent.egress;
+    if drops_egress(child.network.as_ref()) {
+        egress.allow = None;
+    }
+    egress.allow = child.egress.allow.or(egress.allow);
+    merge_set(&mut egress.sets, child.egress.sets);
     let mut limits = parent.limits;
     for (slot, value) in limits.iter_mut().zip(child.limits) {
         *slot = value.or(slot.take());
@@ -294,6 +302,9 @@ fn written_over(parent: Written, child: Written) -> Written {
         deny_write: child.deny_write.or(parent.deny_write),
         toolchains: child.toolchains.or(parent.toolchains),
         network: child.network.or(parent.network),
+        egress,
+        watch: child.watch.or(parent.watch),
+        socket_rules: rules_over(parent.socket_rules, child.socket_rules),
         env_allow: child.env_allow.or(parent.env_allow),
         env_set,
         shell: written::Shell {
@@ -307,7 +318,19 @@ fn written_over(parent: Written, child: Written) -> Written {
     }
 }
 
-pub(crate) fn merge_set(into: &mut Vec<(At<String>, At<String>)>, from: Vec<(At<String>, At<String>)>) {
+/// The child's rules first. One of the same name takes its parent's place.
+fn rules_over(parent: Vec<RuleText>, child: Vec<RuleText>) -> Vec<RuleText> {
+    let replaced = |rule: &RuleText| child.iter().any(|own| own.name.value == rule.name.value);
+    let kept = parent.into_iter().filter(|rule| !replaced(rule)).collect::<Vec<_>>();
+    child.into_iter().chain(kept).collect()
+}
+
+/// A text that turns the allowlist off has no use for the list it inherits.
+fn drops_egress(network: Option<&At<Reach>>) -> bool {
+    network.is_some_and(|network| network.value != Reach::Allowlist)
+}
+
+pub(crate) fn merge_set<T>(into: &mut Vec<(At<String>, T)>, from: Vec<(At<String>, T)>) {
     for (name, value) in from {
         into.retain(|(known, _)| known.value != name.value);
         into.push((name, value));
@@ -332,6 +355,10 @@ fn empty(name: &str) -> Resolved {
         deny_write: none.clone(),
         toolchains: At::new(false, spot),
         network: At::new(Reach::Deny, spot),
+        egress_allow: none.clone(),
+        egress_sets: Vec::new(),
+        watch: At::new(SocketWatch::Off, spot),
+        socket_rules: Vec::new(),
         env_allow: none.clone(),
         env_set: Vec::new(),
         shell_program: At::new(String::new(), spot),
@@ -360,7 +387,14 @@ pub(crate) fn apply(to: &mut Resolved, written: Written) {
     put(&mut to.deny, written.deny);
     put(&mut to.deny_write, written.deny_write);
     put(&mut to.toolchains, written.toolchains);
+    if drops_egress(written.network.as_ref()) {
+        to.egress_allow.value.clear();
+    }
     put(&mut to.network, written.network);
+    put(&mut to.egress_allow, written.egress.allow);
+    merge_set(&mut to.egress_sets, written.egress.sets);
+    put(&mut to.watch, written.watch);
+    to.socket_rules = rules_over(std::mem::take(&mut to.socket_rules), written.socket_rules);
     put(&mut to.env_allow, written.env_allow);
     merge_set(&mut to.env_set, written.env_set);
     put(&mut to.shell_program, written.shell.program);

@@ -1,6 +1,9 @@
 //! A profile as written: one text, nothing inherited yet. Unknown keys, wrong types and bad values are
 //! refused at their line and column. It does not know other profiles or the host. Next: `resolve`.
 
+mod egress;
+mod sockets;
+
 use std::ops::Range;
 
 use stockade_proto::{Code, Layer, Mode, Requirement};
@@ -14,7 +17,11 @@ use crate::profile::{Reach, View};
 use crate::text::{At, ProfileText, Spot};
 use crate::values::{self, LIMIT_COUNT, LIMITS, Unit};
 
-pub(crate) type List = At<Vec<At<String>>>;
+pub(crate) use egress::Egress;
+pub(crate) use sockets::{DECISIONS, WATCHES};
+pub use sockets::{RuleText, SocketWatch};
+
+pub type List = At<Vec<At<String>>>;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Written {
@@ -28,6 +35,9 @@ pub(crate) struct Written {
     pub(crate) deny_write: Option<List>,
     pub(crate) toolchains: Option<At<bool>>,
     pub(crate) network: Option<At<Reach>>,
+    pub(crate) egress: Egress,
+    pub(crate) watch: Option<At<SocketWatch>>,
+    pub(crate) socket_rules: Vec<RuleText>,
     pub(crate) env_allow: Option<List>,
     pub(crate) env_set: Vec<(At<String>, At<String>)>,
     pub(crate) shell: Shell,
@@ -43,7 +53,7 @@ pub(crate) struct Shell {
     pub(crate) allowed_args: Option<List>,
 }
 
-pub(crate) const TOP_KEYS: [&str; 14] = [
+pub(crate) const TOP_KEYS: [&str; 17] = [
     "description",
     "extends",
     "mode",
@@ -54,6 +64,9 @@ pub(crate) const TOP_KEYS: [&str; 14] = [
     "deny-write",
     "toolchains",
     "network",
+    "egress",
+    "unix-sockets-mode",
+    "unix_sockets",
     "env",
     "shell",
     "limits",
@@ -134,7 +147,10 @@ impl Reader<'_> {
                 "deny" => written.deny = self.globs(name, value),
                 "deny-write" => written.deny_write = self.globs(name, value),
                 "toolchains" => written.toolchains = self.boolean(name, value),
-                "network" => written.network = self.network(name, value),
+                "network" => written.network = self.word(name, value, &REACHES),
+                "egress" => self.egress(name, value, &mut written.egress),
+                "unix-sockets-mode" => written.watch = self.word(name, value, &WATCHES),
+                "unix_sockets" => written.socket_rules = self.socket_rules(name, value),
                 "env" => self.env(name, value, &mut written),
                 "shell" => self.shell(name, value, &mut written.shell),
                 "limits" => self.limits(name, value, &mut written),
@@ -195,18 +211,6 @@ impl Reader<'_> {
             remedy,
         );
         None
-    }
-
-    fn network(&mut self, name: &str, value: &Value<'_>) -> Option<At<Reach>> {
-        let reach = self.word(name, value, &REACHES)?;
-        if reach.value == Reach::Allowlist {
-            self.problem(
-                value.span(),
-                "the network allowlist is not yet available in this version",
-                "use \"deny\"",
-            );
-        }
-        Some(reach)
     }
 
     fn strings(&mut self, name: &str, value: &Value<'_>) -> Option<List> {

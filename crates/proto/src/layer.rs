@@ -18,13 +18,22 @@ pub enum Layer {
     Network,
     /// The system call filter.
     Seccomp,
+    /// A supervisor that decides each call on an AF_UNIX address, by way of the filter's notifications.
+    Sockets,
     /// A cgroup with memory, CPU and process limits.
     Limits,
 }
 
 impl Layer {
-    pub const ALL: [Self; 6] =
-        [Self::Filesystem, Self::Landlock, Self::Process, Self::Network, Self::Seccomp, Self::Limits];
+    pub const ALL: [Self; 7] = [
+        Self::Filesystem,
+        Self::Landlock,
+        Self::Process,
+        Self::Network,
+        Self::Seccomp,
+        Self::Sockets,
+        Self::Limits,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,6 +42,7 @@ impl Layer {
             Self::Process => "process",
             Self::Network => "network",
             Self::Seccomp => "seccomp",
+            Self::Sockets => "sockets",
             Self::Limits => "limits",
         }
     }
@@ -63,6 +73,7 @@ pub struct Layers {
     pub process: Requirement,
     pub network: Requirement,
     pub seccomp: Requirement,
+    pub sockets: Requirement,
     pub limits: Requirement,
 }
 
@@ -74,6 +85,7 @@ impl Layers {
             process: requirement,
             network: requirement,
             seccomp: requirement,
+            sockets: requirement,
             limits: requirement,
         }
     }
@@ -85,6 +97,7 @@ impl Layers {
             Layer::Process => self.process,
             Layer::Network => self.network,
             Layer::Seccomp => self.seccomp,
+            Layer::Sockets => self.sockets,
             Layer::Limits => self.limits,
         }
     }
@@ -96,6 +109,7 @@ impl Layers {
             Layer::Process => self.process = requirement,
             Layer::Network => self.network = requirement,
             Layer::Seccomp => self.seccomp = requirement,
+            Layer::Sockets => self.sockets = requirement,
             Layer::Limits => self.limits = requirement,
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::code::exit;
-use crate::{Bytes, Enforcement};
+use crate::{Blocked, Bytes, Enforcement, HostTraffic};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -110,6 +110,10 @@ pub struct ExecutionResult {
     /// Limits that the kernel counted a hit on, whatever the outcome.
     pub limits_hit: Vec<LimitKind>,
     pub enforcement: Vec<Enforcement>,
+    /// What the live walls refused.
+    pub blocked: Vec<Blocked>,
+    /// What went through the allowlist, per host and port.
+    pub traffic: Vec<HostTraffic>,
     /// Failures of our own clean-up. They stand beside the outcome, never in its place.
     pub cleanup_faults: Vec<String>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Layer, Layers};
+use crate::{Bytes, EgressPlan, Layer, Layers, Publish, SocketPlan};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -135,11 +135,13 @@ pub struct LandlockPlan {
     pub rules: Vec<LandlockRule>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
     /// An empty network namespace; loopback inside it is up.
     Deny,
+    /// The same namespace, with a way out to these hosts only.
+    Allowlist(EgressPlan),
     /// The host's network. A value a person wrote.
     Inherit,
 }
@@ -221,6 +223,10 @@ pub struct Plan {
     pub placeholders: Vec<Placeholder>,
     pub landlock: Option<LandlockPlan>,
     pub network: Network,
+    /// Listeners of the network namespace that the host's loopback reaches.
+    pub publish: Vec<Publish>,
+    /// None where the layer `sockets` is off.
+    pub sockets: Option<SocketPlan>,
     /// The name of the filter in `resources/seccomp`, or none.
     pub seccomp: Option<String>,
     pub limits: Limits,

@@ -65,7 +65,8 @@ pub enum SocketMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "of")]
 pub enum SocketPattern {
-    /// A glob over the resolved path in the sandbox; `*` stays within one component, `**` does not.
+    /// A glob over the resolved path in the sandbox; `*` stays within one component, `**` does not. A
+    /// backslash takes a character's meaning away.
     Path(Bytes),
     /// A glob over an abstract name, without its leading NUL or `@`. Abstract names have no components:
     /// `*` crosses every byte.

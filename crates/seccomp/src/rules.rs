@@ -45,6 +45,12 @@ pub(crate) enum Mistake {
     Unused { op: Op, key: &'static str },
     #[error("this condition is {0} true for every argument: remove it or correct it")]
     Constant(&'static str),
+    #[error("missing field `{0}`: a file that extends no other decides it itself")]
+    Undecided(&'static str),
+    #[error("`{0}` comes from the file that this one extends: remove it")]
+    Inherited(&'static str),
+    #[error("no file {0:?} to extend, or it extends another one itself")]
+    Base(String),
 }
 
 /// The comparisons by the name that a file uses.
@@ -83,9 +89,11 @@ impl std::fmt::Display for Op {
 struct FileAsWritten {
     name: String,
     description: String,
-    default: Spanned<String>,
-    unknown: Spanned<String>,
-    foreign: Spanned<String>,
+    /// The file whose decisions and rules come first.
+    extends: Option<Spanned<String>>,
+    default: Option<Spanned<String>>,
+    unknown: Option<Spanned<String>>,
+    foreign: Option<Spanned<String>>,
     #[serde(default)]
     frequent: Vec<Spanned<String>>,
     #[serde(default, rename = "rule")]
@@ -147,19 +155,56 @@ pub(crate) struct Row<'a> {
 }
 
 impl RuleSet {
-    pub(crate) fn parse(text: &str) -> Result<Self, RuleError> {
+    /// Reads a file; `base` finds the text of the one that it extends, which extends none itself.
+    pub(crate) fn parse(text: &str, base: &dyn Fn(&str) -> Option<String>) -> Result<Self, RuleError> {
         let written: FileAsWritten = toml::from_str(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
             mistake(text, start, Mistake::Toml(error.message().to_owned()))
         })?;
+        let mut set = match &written.extends {
+            None => Self::alone(text, &written)?,
+            Some(name) => {
+                let keys = [
+                    ("default", &written.default),
+                    ("unknown", &written.unknown),
+                    ("foreign", &written.foreign),
+                ];
+                for (key, value) in keys {
+                    if let Some(value) = value {
+                        return Err(mistake(text, value.span().start, Mistake::Inherited(key)));
+                    }
+                }
+                // A mistake inside the base is reported where the base itself is compiled.
+                base(name.get_ref())
+                    .and_then(|base| Self::parse(&base, &|_| None).ok())
+                    .ok_or_else(|| mistake(text, name.span().start, Mistake::Base(name.get_ref().clone())))?
+            }
+        };
+        for name in &written.frequent {
+            set.frequent.push(syscall(text, name)?);
+        }
+        for rule in &written.rules {
+            set.rules.push(resolve(text, rule)?);
+        }
+        set.name = written.name;
+        set.description = written.description;
+        Ok(set)
+    }
+
+    /// What a file that extends no other starts from: its three decisions.
+    fn alone(text: &str, written: &FileAsWritten) -> Result<Self, RuleError> {
+        let own = |key, value: &Option<Spanned<String>>| match value {
+            Some(value) => action(text, value),
+            None => Err(mistake(text, 0, Mistake::Undecided(key))),
+        };
         Ok(Self {
-            name: written.name,
-            description: written.description,
-            default: action(text, &written.default)?,
-            unknown: action(text, &written.unknown)?,
-            foreign: action(text, &written.foreign)?,
-            frequent: written.frequent.iter().map(|name| syscall(text, name)).collect::<Result<_, _>>()?,
-            rules: written.rules.iter().map(|rule| resolve(text, rule)).collect::<Result<_, _>>()?,
+            name: String::new(),
+            description: String::new(),
+            default: own("default", &written.default)?,
+            unknown: own("unknown", &written.unknown)?,
+            foreign: own("foreign", &written.foreign)?,
+            frequent: Vec::new(),
+            rules: Vec::new(),
         })
     }
 

@@ -8,6 +8,7 @@
 
 mod landlock;
 mod mount;
+pub mod notify;
 mod probe;
 mod signal;
 mod spawn;
@@ -15,7 +16,7 @@ mod wait;
 
 pub use landlock::landlock_abi;
 pub use mount::give_away;
-pub use probe::{io_uring_setup, session_keyring, unshare_user};
+pub use probe::{has_patient_listeners, io_uring_setup, session_keyring, unshare_user};
 pub use signal::{Signal, SignalFd, mask_for_descriptor};
 pub use spawn::{Child, Namespaces, Spawn, spawn};
 pub use wait::{Ended, Rusage, wait_pidfd};

@@ -33,3 +33,16 @@ pub fn unshare_user() -> io::Result<()> {
     // SAFETY: takes flags only; memory and descriptors stay as they are.
     checked(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_NEWUSER) })).map(|_| ())
 }
+
+/// Whether a filter may have a listener whose received calls only a fatal signal interrupts (Linux 5.19).
+pub fn has_patient_listeners() -> bool {
+    const SET_MODE_FILTER: libc::c_ulong = 1;
+    const NEW_LISTENER: libc::c_ulong = 1 << 3;
+    const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
+    let no_program = std::ptr::null::<libc::c_void>();
+    // SAFETY: without a program nothing is installed: flags that the kernel knows are EFAULT, others EINVAL.
+    let answer = checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, NEW_LISTENER | WAIT_KILLABLE_RECV, no_program)
+    });
+    answer.is_err_and(|error| error.raw_os_error() == Some(libc::EFAULT))
+}

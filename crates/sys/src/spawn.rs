@@ -64,8 +64,9 @@ const ABOVE_TARGETS: i32 = 16;
 /// touches cost anything.
 const CHILD_STACK: usize = 64 * 1024;
 
-/// What the stages of an init need in its own user namespace: setgid, setuid, setpcap, net_admin, sys_admin.
-const AMBIENT: [usize; 5] = [6, 7, 8, 12, 21];
+/// What the stages of an init need in its own user namespace: setgid, setuid, setpcap, net_bind_service,
+/// net_admin, sys_admin.
+const AMBIENT: [usize; 6] = [6, 7, 8, 10, 12, 21];
 
 /// Shared with the child, which runs while we are suspended.
 struct Shared {

@@ -172,6 +172,9 @@ impl Sandbox {
         if off.contains(&Layer::Process) {
             off.extend([Layer::Filesystem, Layer::Network]);
         }
+        if off.contains(&Layer::Seccomp) {
+            off.push(Layer::Sockets);
+        }
         off.sort();
         off.dedup();
         let mut body = String::new();

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The names that `--json` must report as enforced; a layer that is new there has to be added here.
-const LAYERS: [&str; 6] = ["filesystem", "landlock", "limits", "network", "process", "seccomp"];
+const LAYERS: [&str; 7] = ["filesystem", "landlock", "limits", "network", "process", "seccomp", "sockets"];
 
 /// What `--json` says, as far as it is checked here. Read as a stranger would, not through our own types.
 #[derive(Debug, Deserialize)]

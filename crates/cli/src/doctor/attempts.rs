@@ -26,6 +26,8 @@ pub(super) struct Targets {
     pub(super) canary: PathBuf,
     pub(super) outside: PathBuf,
     pub(super) socket: PathBuf,
+    /// In the workspace, where only the supervisor of sockets stands before it.
+    pub(super) near_socket: PathBuf,
     pub(super) abstract_name: String,
     pub(super) port: u16,
     pub(super) pid: u32,
@@ -47,7 +49,7 @@ pub(super) const WRITE_OUTSIDE: &str = "write-outside";
 pub(super) const ABSTRACT_SOCKET: &str = "connect-abstract-socket";
 
 /// In this order: the last one leaves the probe in another user namespace.
-pub(super) const ATTEMPTS: [Attempt; 16] = [
+pub(super) const ATTEMPTS: [Attempt; 17] = [
     Attempt { name: READ_OUTSIDE, layer: Layer::Filesystem, go: read_outside },
     Attempt { name: WRITE_OUTSIDE, layer: Layer::Filesystem, go: write_outside },
     Attempt { name: "write-usr", layer: Layer::Filesystem, go: |_| unnamed_file("/usr") },
@@ -61,6 +63,7 @@ pub(super) const ATTEMPTS: [Attempt; 16] = [
     Attempt { name: "connect-loopback", layer: Layer::Network, go: loopback },
     Attempt { name: ABSTRACT_SOCKET, layer: Layer::Network, go: abstract_socket },
     Attempt { name: "see-interfaces", layer: Layer::Network, go: see_interfaces },
+    Attempt { name: "connect-socket-in-workspace", layer: Layer::Sockets, go: socket_near },
     Attempt { name: "unfiltered-calls", layer: Layer::Seccomp, go: unfiltered },
     Attempt { name: "io-uring", layer: Layer::Seccomp, go: io_uring },
     Attempt { name: "keyring", layer: Layer::Seccomp, go: keyring },
@@ -93,6 +96,11 @@ fn unnamed_file(directory: &str) -> Tried {
 
 fn socket_outside(targets: &Targets) -> Tried {
     UnixStream::connect(&targets.socket).map_err(said)?;
+    Ok("connected".to_owned())
+}
+
+fn socket_near(targets: &Targets) -> Tried {
+    UnixStream::connect(&targets.near_socket).map_err(said)?;
     Ok("connected".to_owned())
 }
 
@@ -222,7 +230,7 @@ mod tests {
         let names: BTreeSet<&str> = ATTEMPTS.iter().map(|attempt| attempt.name).collect();
         assert_eq!(names.len(), ATTEMPTS.len());
         for layer in Layer::ALL {
-            // These two are examined by executions of their own.
+            // Two are examined by executions of their own.
             let alone = matches!(layer, Layer::Landlock | Layer::Limits);
             assert_eq!(ATTEMPTS.iter().any(|attempt| attempt.layer == layer), !alone, "{layer}");
         }
@@ -254,6 +262,7 @@ mod tests {
             canary: "/x/canary".into(),
             outside: "/x".into(),
             socket: "/x/socket".into(),
+            near_socket: "/w/socket".into(),
             abstract_name: "stockade-doctor".to_owned(),
             port: 1,
             pid: 2,

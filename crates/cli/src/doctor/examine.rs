@@ -26,7 +26,7 @@ pub(super) fn examine(trial: &Trial<'_>, facts: &Facts) -> Result<Report, Stop> 
             Some((_, obstacle)) => Finding::missing(layer, explained(facts, layer, obstacle, &missing)),
             None => {
                 let attempts = match layer {
-                    Layer::Filesystem | Layer::Process | Layer::Network | Layer::Seccomp => {
+                    Layer::Filesystem | Layer::Process | Layer::Network | Layer::Seccomp | Layer::Sockets => {
                         compared(layer, &without, &with)
                     }
                     Layer::Landlock => landlock_alone(trial, facts)?,
@@ -58,6 +58,9 @@ fn walls(trial: &Trial<'_>, facts: &Facts) -> Result<Standing, Stop> {
     let process = trial.execute(&Variant::only(&[Layer::Process]), Work::Nothing)?;
     for layer in Layer::ALL {
         let mut set = vec![layer];
+        if layer == Layer::Sockets {
+            set.push(Layer::Seccomp);
+        }
         if facts.uid == 0 || process.is_ok() || matches!(layer, Layer::Filesystem | Layer::Network) {
             set.push(Layer::Process);
         }
@@ -84,7 +87,7 @@ fn explained(
     missing: &[(Layer, Obstacle)],
 ) -> (String, String) {
     let stands_on_process = match layer {
-        Layer::Landlock | Layer::Seccomp | Layer::Limits => facts.uid == 0,
+        Layer::Landlock | Layer::Seccomp | Layer::Sockets | Layer::Limits => facts.uid == 0,
         Layer::Filesystem | Layer::Network => true,
         Layer::Process => false,
     };
@@ -204,6 +207,8 @@ mod tests {
                 leaked_descendants: 0,
                 limits_hit,
                 enforcement: Vec::new(),
+                blocked: Vec::new(),
+                traffic: Vec::new(),
                 cleanup_faults: Vec::new(),
             },
             answers,

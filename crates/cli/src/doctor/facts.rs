@@ -100,7 +100,7 @@ impl Facts {
         let known = self.anywhere().or_else(|| match layer {
             Layer::Filesystem | Layer::Process | Layer::Network => self.namespaces(obstacle),
             Layer::Landlock => self.landlock(),
-            Layer::Seccomp => None,
+            Layer::Seccomp | Layer::Sockets => None,
             Layer::Limits => self.limits(),
         });
         match known {

@@ -172,8 +172,8 @@ mod tests {
         assert!(Report::new(String::new(), 0, None, all.clone()).ok);
         assert!(!Report::new(String::new(), 0, None, all[1..].to_vec()).ok);
         let mut one_missing = all;
-        one_missing[5] = Finding::missing(Layer::Limits, ("why".to_owned(), String::new()));
-        assert_eq!(one_missing[5].remedy, None);
+        one_missing[6] = Finding::missing(Layer::Limits, ("why".to_owned(), String::new()));
+        assert_eq!(one_missing[6].remedy, None);
         assert!(!Report::new(String::new(), 0, None, one_missing).ok);
     }
 }

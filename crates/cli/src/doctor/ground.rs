@@ -27,7 +27,7 @@ pub(super) struct Ground {
     pub(super) targets: Targets,
     /// Nobody accepts: a connection that waits in the backlog is one that got through.
     #[expect(dead_code, reason = "open for as long as the ground lasts")]
-    listeners: (TcpListener, UnixListener, UnixListener),
+    listeners: (TcpListener, [UnixListener; 3]),
 }
 
 fn fault(what: &str, path: &Path, error: &io::Error) -> Abort {
@@ -119,11 +119,17 @@ fn fill(base: &Path, name: String) -> io::Result<Ground> {
     directory(&outside, 0o700)?;
     let (canary, socket) = (outside.join("canary"), outside.join("socket"));
     File::create_new(&canary)?.write_all(b"nobody inside a sandbox reads this\n")?;
+    let near_socket = work.join("socket");
     let listeners = (
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?,
-        UnixListener::bind(&socket)?,
-        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
+        [
+            UnixListener::bind(&socket)?,
+            UnixListener::bind(&near_socket)?,
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
+        ],
     );
+    // Its mode lets everyone in.
+    fs::set_permissions(&near_socket, Permissions::from_mode(0o777))?;
     if rustix::process::geteuid().is_root() {
         // To the uid that root's sandboxes run as: only a wall can be what keeps it out.
         for path in [&outside, &canary, &socket] {
@@ -142,6 +148,7 @@ fn fill(base: &Path, name: String) -> io::Result<Ground> {
         canary,
         outside,
         socket,
+        near_socket,
         abstract_name: name,
         port: listeners.0.local_addr()?.port(),
         pid: std::process::id(),

@@ -127,6 +127,7 @@ fn request(ground: &Ground, variant: &Variant, work: Work) -> Result<Request, Ab
         env: Vec::new(),
         timeout_ms: Some(TIMEOUT_MS),
         stdin: Stdin::Null,
+        publish: Vec::new(),
         profile: variant.profile().to_owned(),
     })
 }
@@ -175,6 +176,7 @@ impl<'g> Trial<'g> {
             stdin: None,
             stdout: Destination::Descriptor(stdout.as_fd()),
             stderr: Destination::Descriptor(stderr.as_fd()),
+            events: None,
             redactor: &self.redactor,
         };
         match execute(ready, &identifier::execution(), io, &self.watch) {

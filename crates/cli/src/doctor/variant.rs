@@ -97,7 +97,8 @@ mod tests {
                 .map(|(_, layer)| layer)
                 .collect();
             let stands = |layer: Layer| !on.contains(&layer) || on.contains(&Layer::Process);
-            if !stands(Layer::Filesystem) || !stands(Layer::Network) {
+            let unfiltered = on.contains(&Layer::Sockets) && !on.contains(&Layer::Seccomp);
+            if !stands(Layer::Filesystem) || !stands(Layer::Network) || unfiltered {
                 continue;
             }
             let profile = resolved(&Variant::only(&on));

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use stockade_launch::{MAX_DONATIONS, MountStep, Sink, Writer, wall};
+use stockade_launch::{MAX_DONATIONS, MAX_OFFERED, MountStep, Sink, Writer, wall};
 use stockade_policy::Ground;
 use stockade_proto::{Bytes, Code, Fault, Mode, Mount, MountKind, Network, Plan, Refusal, Requirement};
 
@@ -22,6 +22,9 @@ const RLIMIT_NOFILE: u32 = 7;
 /// Each mount costs about 7 µs and a line of mountinfo that init checks; thousands mean that a deny
 /// glob matches what it should not.
 pub(crate) const MAX_MOUNTS: usize = 4096;
+
+/// Beside the two of DNS.
+const MAX_PORTS: usize = MAX_OFFERED - 2;
 
 struct Buffer(Vec<u8>);
 
@@ -53,7 +56,7 @@ pub(crate) fn walls(ground: &Ground) -> u32 {
     if on(ground.layers.filesystem) {
         walls |= wall::USER | wall::MOUNT;
     }
-    if on(ground.layers.network) && ground.network == Network::Deny {
+    if ground.own_network {
         walls |= wall::USER | wall::NET;
     }
     walls
@@ -136,6 +139,10 @@ fn encode(plan: &Plan, mounts: &[Mount], given: Given, filter: &[u8]) -> Result<
         writer.u64(value);
     }
     writer.text(filter);
+    writer.u32(u32::from(plan.sockets.is_some()));
+    let ports = ports(plan)?;
+    writer.u32(count(ports.len()));
+    ports.iter().for_each(|port| writer.u32(u32::from(*port)));
     let candidates = candidates(plan);
     write_texts(&mut writer, &candidates);
     write_texts(&mut writer, &plan.command.argv);
@@ -144,6 +151,23 @@ fn encode(plan: &Plan, mounts: &[Mount], given: Given, filter: &[u8]) -> Result<
         writer.text(&[name.as_slice(), b"=", value.as_slice()].concat());
     }
     Ok(buffer.0)
+}
+
+/// The TCP ports that the allowlist names, each once. DNS has its own listeners.
+fn ports(plan: &Plan) -> Result<Vec<u16>, Abort> {
+    let Network::Allowlist(egress) = &plan.network else { return Ok(Vec::new()) };
+    let mut ports: Vec<u16> = egress.targets.iter().flat_map(|target| target.ports.iter().copied()).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    if ports.len() > MAX_PORTS {
+        return Err(Refusal::new(
+            Code::ProfileInvalid,
+            format!("the allowlist names {} different ports; {MAX_PORTS} is the most", ports.len()),
+            "Name fewer ports: each is a listener inside the sandbox.",
+        )
+        .into());
+    }
+    Ok(ports)
 }
 
 /// The planner bounds every list far below this; a longer one reads as malformed.

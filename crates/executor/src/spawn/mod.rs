@@ -22,11 +22,12 @@ use rustix::net::{
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use stockade_launch::{ToInit, wall};
 use stockade_policy::Ground;
-use stockade_proto::{Bind, Code, Fault, Mount, Plan, Refusal, Stdin};
+use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Stdin};
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
 
 use crate::Abort;
 use crate::cgroup::{self, CgroupError, Group, TreeKill};
+use crate::live::Live;
 
 use encode::Given;
 
@@ -47,6 +48,8 @@ pub(crate) struct Running {
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) group: Option<Group>,
     pub(crate) has_pid_namespace: bool,
+    /// None until it is launched.
+    pub(crate) live: Option<Live>,
 }
 
 fn fault(what: &str, error: &dyn std::fmt::Display) -> Abort {
@@ -178,6 +181,7 @@ pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) ->
         stdin,
         group,
         has_pid_namespace: walls & wall::PID != 0,
+        live: None,
     };
     let mut parked =
         Parked { running: Some(running), ground, given, user_namespace: None, doors: Vec::new() };
@@ -208,14 +212,15 @@ impl Parked {
     }
 
     /// Hands over the plan and lets init through the gate.
-    pub(crate) fn launch(mut self, plan: &Plan) -> Result<Running, Abort> {
+    pub(crate) fn launch(mut self, plan: &Plan, execution: &str) -> Result<Running, Abort> {
         let rest = self.rest(plan)?;
         let filter = filter(plan)?;
         let mut donations = vec![encode::launch(plan, rest, self.given, &filter)?];
         donations.append(&mut donate(rest, self.user_namespace.as_ref(), self.given)?);
-        let Some(running) = &self.running else {
+        let Some(running) = &mut self.running else {
             return Err(fault("the sandbox is gone", &"it was launched before"));
         };
+        running.live = Some(Live::new(plan, execution)?);
         tell(&running.control, ToInit::Launch, &donations)?;
         tell(&running.control, ToInit::Go, &self.doors)?;
         self.running.take().ok_or_else(|| fault("the sandbox is gone", &"it was launched before"))
@@ -226,7 +231,7 @@ impl Parked {
         let ground = &self.ground;
         let same = plan.layers == ground.layers
             && plan.mode == ground.mode
-            && plan.network == ground.network
+            && (plan.network != Network::Inherit) == ground.own_network
             && plan.identity == ground.identity
             && plan.limits == ground.limits
             && plan.hostname == ground.hostname;

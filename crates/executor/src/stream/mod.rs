@@ -2,6 +2,7 @@
 //! wants it. Raw bytes, order kept per stream, memory bounded, exact totals. Nothing here blocks:
 //! the supervisor must see its deadlines even when nobody reads.
 
+mod events;
 mod feed;
 mod relay;
 mod sink;
@@ -10,6 +11,7 @@ use std::os::fd::BorrowedFd;
 
 use stockade_redact::Redactor;
 
+pub(crate) use events::Events;
 pub(crate) use feed::Feed;
 pub(crate) use relay::{CHUNK, Relay};
 
@@ -29,5 +31,7 @@ pub struct Io<'a> {
     pub stdin: Option<BorrowedFd<'a>>,
     pub stdout: Destination<'a>,
     pub stderr: Destination<'a>,
+    /// Where decisions of the live walls go, one JSON object per line.
+    pub events: Option<BorrowedFd<'a>>,
     pub redactor: &'a Redactor,
 }

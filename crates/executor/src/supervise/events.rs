@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use stockade_launch::{FromInit, MAX_MESSAGE, ToInit};
+use stockade_launch::{FromInit, MAX_MESSAGE, Offer, ToInit};
 use stockade_proto::Cancel;
 use stockade_sys::Signal;
 
@@ -33,6 +33,9 @@ pub(super) struct Ready {
     pub(super) stderr_room: bool,
     pub(super) stdin: bool,
     pub(super) stdin_room: bool,
+    pub(super) unsupervised: bool,
+    pub(super) event: bool,
+    pub(super) event_room: bool,
 }
 
 const KILL_AGAIN: Duration = Duration::from_millis(200);
@@ -47,7 +50,8 @@ impl Supervisor<'_> {
         let everything = interest == Interest::Everything;
         let group = self.running.group.as_ref();
         type Slot = fn(&mut Ready) -> &mut bool;
-        let table: [(Option<BorrowedFd<'_>>, PollFlags, Slot); 11] = [
+        let live = self.running.live.as_ref().filter(|_| everything);
+        let table: [(Option<BorrowedFd<'_>>, PollFlags, Slot); 14] = [
             (everything.then(|| self.running.pidfd.as_fd()), PollFlags::IN, |ready| &mut ready.init),
             (
                 (everything && self.control_open).then(|| self.running.control.as_fd()),
@@ -71,6 +75,13 @@ impl Supervisor<'_> {
             (self.stderr.blocked_sink(), PollFlags::OUT, |ready| &mut ready.stderr_room),
             (self.feed.source().filter(|_| everything), PollFlags::IN, |ready| &mut ready.stdin),
             (self.feed.blocked_pipe().filter(|_| everything), PollFlags::OUT, |ready| &mut ready.stdin_room),
+            (live.and_then(crate::live::Live::failed), PollFlags::IN, |ready| &mut ready.unsupervised),
+            (
+                live.filter(|_| self.events.wants_more()).map(|live| live.ledger.wake()),
+                PollFlags::IN,
+                |ready| &mut ready.event,
+            ),
+            (self.events.blocked_sink(), PollFlags::OUT, |ready| &mut ready.event_room),
         ];
         let mut fds = Vec::with_capacity(table.len());
         let mut slots = Vec::with_capacity(table.len());
@@ -107,6 +118,10 @@ impl Supervisor<'_> {
                     self.started = true;
                     self.clock.started();
                 }
+                Some(FromInit::Offered { what, fds }) => {
+                    let fds: Vec<i32> = fds.iter().collect();
+                    self.take(what, &fds)?;
+                }
                 Some(FromInit::Failed { stage, errno, subject }) => {
                     self.word = Some(Word::Failed { stage, errno, subject: subject.to_vec() });
                 }
@@ -116,6 +131,30 @@ impl Supervisor<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Starts what init's descriptors are for, and lets init go on.
+    fn take(&mut self, what: Offer, numbers: &[i32]) -> Result<(), Abort> {
+        let taken = |number: &i32| {
+            rustix::process::pidfd_getfd(
+                &self.running.pidfd,
+                *number,
+                rustix::process::PidfdGetfdFlags::empty(),
+            )
+        };
+        let fds = match numbers.iter().map(taken).collect::<Result<Vec<_>, _>>() {
+            Ok(fds) => fds,
+            // It was ended meanwhile; the outcome says why.
+            Err(Errno::SRCH) => return Ok(()),
+            Err(errno) => return Err(fault("what the sandbox's init offers can't be taken", &errno)),
+        };
+        if let Some(live) = &mut self.running.live {
+            live.take(self.plan, what, fds)?;
+        }
+        match send(&self.running.control, &ToInit::Taken.encode(), SendFlags::NOSIGNAL) {
+            // An init that is gone is noticed by its pidfd.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     pub(super) fn read_signals(&mut self) -> Result<(), Abort> {
@@ -223,6 +262,10 @@ impl Supervisor<'_> {
             Ok(_) | Err(_) => {}
         }
         self.release_group();
+        if let Some(live) = &mut self.running.live {
+            // There is no result to put what it saw into.
+            drop(live.end());
+        }
     }
 
     /// The group must be empty and gone, whatever the outcome.

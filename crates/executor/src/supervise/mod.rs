@@ -12,8 +12,9 @@ use stockade_proto::{Cancel, Code, Fault, LimitKind, Outcome, Plan, StreamTotals
 use stockade_sys::{Ended, Rusage, SignalFd};
 
 use crate::Abort;
+use crate::live::Seen;
 use crate::spawn::Running;
-use crate::stream::{Feed, Io, Relay};
+use crate::stream::{Events, Feed, Io, Relay};
 
 use clock::Clock;
 
@@ -44,6 +45,7 @@ pub(crate) struct Supervised {
     pub(crate) stderr: StreamTotals,
     pub(crate) leaked_descendants: u32,
     pub(crate) limits_hit: Vec<LimitKind>,
+    pub(crate) seen: Seen,
     pub(crate) cleanup_faults: Vec<String>,
 }
 
@@ -56,6 +58,8 @@ enum Reason {
     Limit(LimitKind),
     /// Init did not get to the command.
     SetupStalled,
+    /// Calls of the command wait for a supervisor that is gone.
+    Unsupervised,
 }
 
 /// What init told us.
@@ -72,6 +76,7 @@ struct Supervisor<'a> {
     feed: Feed<'a>,
     stdout: Relay<'a>,
     stderr: Relay<'a>,
+    events: Events<'a>,
     clock: Clock,
     reason: Option<Reason>,
     word: Option<Word>,
@@ -107,6 +112,7 @@ pub(crate) fn supervise(
         feed: Feed::new(io.stdin, stdin),
         stdout: Relay::new(stdout, io.stdout, io.redactor),
         stderr: Relay::new(stderr, io.stderr, io.redactor),
+        events: Events::new(io.events, io.redactor),
         clock: Clock::new(plan, begun),
         running,
         watch,
@@ -153,6 +159,13 @@ impl Supervisor<'_> {
         if ready.out_of_memory {
             self.out_of_memory()?;
         }
+        if ready.unsupervised && self.reason.is_none() {
+            self.reason = Some(Reason::Unsupervised);
+            self.kill();
+        }
+        if ready.event || ready.event_room {
+            self.tell_events();
+        }
         if ready.stdin {
             self.feed.pump();
         }
@@ -190,6 +203,12 @@ impl Supervisor<'_> {
             self.kill();
         }
         Ok(())
+    }
+
+    fn tell_events(&mut self) {
+        if let Some(live) = &self.running.live {
+            self.events.push(&live.ledger.lines());
+        }
     }
 
     /// Output bytes that may still be passed on, both streams together.

@@ -41,6 +41,10 @@ impl Supervisor<'_> {
         };
         self.counts_cpu = self.running.group.is_some();
         self.release_group();
+        let mut seen = self.running.live.as_mut().map(crate::live::Live::end).unwrap_or_default();
+        self.faults.append(&mut seen.faults);
+        self.tell_events();
+        self.events.finish();
         let rusage = self.ended.map(|(_, rusage)| rusage).unwrap_or_default();
         let leaked_descendants = match &self.word {
             Some(Word::Ended { leaked, .. }) => *leaked,
@@ -69,6 +73,7 @@ impl Supervisor<'_> {
             stderr: self.stderr.totals(),
             leaked_descendants,
             limits_hit,
+            seen,
             cleanup_faults: self.faults,
         }
     }
@@ -84,6 +89,11 @@ impl Supervisor<'_> {
             Some(Reason::Cancelled(by)) => return Outcome::Cancelled { by: *by },
             Some(Reason::OutOfMemory) => return Outcome::OomKilled,
             Some(Reason::Limit(which)) => return Outcome::Limit { which: *which },
+            Some(Reason::Unsupervised) => {
+                return Outcome::Lost {
+                    message: "the supervisor of sockets failed, so the command was ended".to_owned(),
+                };
+            }
             Some(Reason::SetupStalled) => {
                 return Outcome::LaunchFailed {
                     stage: Stage::Receive.name().to_owned(),

@@ -42,16 +42,28 @@ pub(super) fn git(report: &mut HostReport) -> Result<(), Refusal> {
         report.git = GitFacts::Directory;
         return guard_repository(report, &dot_git);
     }
-    match worktree(&dot_git) {
-        Ok((gitdir, common)) => {
-            let root = common.path.to_path_buf();
-            report.git = GitFacts::Worktree { gitdir, common };
-            guard_repository(report, &root)
-        }
-        Err(why) => {
-            report.git = GitFacts::Unverified { why };
-            Ok(())
-        }
+    report.git = claimed(&dot_git);
+    let root = match &report.git {
+        GitFacts::Worktree { common, .. } => common.path.to_path_buf(),
+        GitFacts::Absent | GitFacts::Directory | GitFacts::Unverified { .. } => return Ok(()),
+    };
+    guard_repository(report, &root)
+}
+
+/// What stands at a workspace's `.git`, with nothing said about its protection.
+pub(super) fn facts(workspace: &Object) -> GitFacts {
+    let dot_git = workspace.path.as_path().join(".git");
+    match rustix::fs::lstat(&dot_git).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::Directory) => GitFacts::Directory,
+        Ok(FileType::RegularFile) => claimed(&dot_git),
+        Ok(_) | Err(_) => GitFacts::Absent,
+    }
+}
+
+fn claimed(dot_git: &Path) -> GitFacts {
+    match worktree(dot_git) {
+        Ok((gitdir, common)) => GitFacts::Worktree { gitdir, common },
+        Err(why) => GitFacts::Unverified { why },
     }
 }
 

@@ -72,6 +72,7 @@ impl Ground {
             env: Vec::new(),
             timeout_ms: None,
             stdin: Stdin::Null,
+            publish: Vec::new(),
             profile: "default".to_owned(),
         }
     }

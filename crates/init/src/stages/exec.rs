@@ -3,7 +3,7 @@
 use stockade_launch::{FromInit, Launch, MAX_MESSAGE};
 use stockade_nolibc::{
     Errno, Fd, Forked, Pointers, chdir, close_on_exec_from, close_range, execve, exit, fork, pipe, read,
-    reset_all, send, set_death_signal, set_rlimit, setsid, unblock_all, write,
+    reset_all, send, set_death_signal, set_dumpable, set_rlimit, setsid, unblock_all, write,
 };
 
 use crate::context::{About, Context, Failure};
@@ -12,6 +12,9 @@ const USUAL_UMASK: u32 = 0o022;
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     let launch = context.launch()?;
+    // Same-uid processes inside must not read or trace PID 1. Not earlier: an undumpable process has a `/proc`
+    // directory owned by root, and the executor needs ours for the id maps and for what we offer.
+    set_dumpable(false)?;
     chdir(launch.cwd).about(launch.cwd.to_bytes())?;
     let argv = Pointers::new(launch.argv)?;
     let env = Pointers::new(launch.env)?;

@@ -21,5 +21,6 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         add_path_rule(&ruleset, &place, allowed).about(subject)?;
     }
     restrict_self(&ruleset)?;
+    context.ruleset = launch.is_supervised.then_some(ruleset);
     Ok(())
 }

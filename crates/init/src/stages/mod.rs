@@ -1,6 +1,7 @@
 //! The stages, in the order in which they are applied. The order is the security argument:
 //! each row needs what the rows above it made and nothing that the rows below it take away.
 
+mod egress;
 mod exec;
 mod identity;
 mod landlock;
@@ -19,7 +20,7 @@ use crate::context::{Context, Failure};
 
 type Apply = fn(&mut Context) -> Result<(), Failure>;
 
-pub(crate) const STAGES: [(Stage, Apply); 15] = [
+pub(crate) const STAGES: [(Stage, Apply); 16] = [
     // Before anything that can wait: if the executor dies, so do we; nobody may look into us.
     (Stage::Session, session::apply),
     // The maps exist once the executor says so; ids decide what may be opened below.
@@ -38,6 +39,8 @@ pub(crate) const STAGES: [(Stage, Apply); 15] = [
     (Stage::Pivot, pivot::apply),
     // The executor has placed us in our cgroup; its namespace is made there.
     (Stage::Gate, session::gate),
+    // Needs capabilities over the network namespace, and the ports of the plan.
+    (Stage::Egress, egress::apply),
     // Everything above needed privilege, nothing below does.
     (Stage::Privileges, privileges::apply),
     // Needs no_new_privs, and the paths of the new root.

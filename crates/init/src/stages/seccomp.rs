@@ -1,13 +1,23 @@
-//! Installs the system call filter.
+//! Installs the system call filter and, where it traps calls, hands its listener over before any can fire.
 
-use stockade_nolibc::install_filter;
+use stockade_launch::Offer;
+use stockade_nolibc::{install_filter, install_supervised_filter};
 
 use crate::context::{Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     let launch = context.launch()?;
-    if !launch.filter.is_empty() {
-        install_filter(launch.filter)?;
+    if launch.filter.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    if !launch.is_supervised {
+        install_filter(launch.filter)?;
+        return Ok(());
+    }
+    let listener = install_supervised_filter(launch.filter)?;
+    let ruleset = context.ruleset.take();
+    match &ruleset {
+        Some(ruleset) => context.offer(Offer::Sockets, &[listener.number(), ruleset.number()]),
+        None => context.offer(Offer::Sockets, &[listener.number()]),
+    }
 }

@@ -2,8 +2,7 @@
 
 use stockade_launch::{Launch, ToInit, wall};
 use stockade_nolibc::{
-    Errno, block_all, map_file, new_cgroup_namespace, set_death_signal, set_dumpable, set_subreaper, setsid,
-    umask, write,
+    Errno, block_all, map_file, new_cgroup_namespace, set_death_signal, set_subreaper, setsid, umask, write,
 };
 
 use crate::context::{About, Context, Failure};
@@ -45,8 +44,5 @@ pub(crate) fn gate(context: &mut Context) -> Result<(), Failure> {
     if context.ground.has(wall::CGROUP) {
         new_cgroup_namespace()?;
     }
-    // Same-uid processes inside must not read or trace PID 1. Not earlier: an undumpable process
-    // has a `/proc` directory owned by root, and the executor needs ours for the id maps.
-    set_dumpable(false)?;
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! Tests that cross modules: texts in, refusals and plans out.
 
+mod egress;
 mod narrowing;
 mod planning;
 mod profiles;
+mod sockets;
 
 use std::borrow::Cow;
 

@@ -16,17 +16,17 @@ fn held(path: &str) -> Placeholder {
     Placeholder { path: Bytes::from(path), kind: PlaceholderKind::EmptyDirectory }
 }
 
-fn object(path: &str, uid: u32) -> Object {
+pub(super) fn object(path: &str, uid: u32) -> Object {
     let ino = u64::try_from(path.len()).expect("short");
     Object { path: Bytes::from(path), dev: 1, ino, is_dir: true, uid, gid: uid }
 }
 
-fn caller(uid: u32, env: &[(&str, &str)]) -> Caller {
+pub(super) fn caller(uid: u32, env: &[(&str, &str)]) -> Caller {
     let env = env.iter().map(|(name, value)| (Bytes::from(*name), Bytes::from(*value))).collect();
     Caller { uid, gid: uid, user: Some(Bytes::from("ada")), home: Bytes::from("/home/ada"), env }
 }
 
-fn report(uid: u32) -> HostReport {
+pub(super) fn report(uid: u32) -> HostReport {
     HostReport {
         caller: caller(
             uid,
@@ -57,12 +57,14 @@ fn report(uid: u32) -> HostReport {
         guard_git: true,
         git: GitFacts::Directory,
         git_identity: GitIdentity { name: Some("Ada".to_owned()), email: None },
+        sockets: Vec::new(),
+        registries: Vec::new(),
         layers: LayerReport::all_available(),
         warnings: Vec::new(),
     }
 }
 
-fn request(argv: &[&str]) -> Request {
+pub(super) fn request(argv: &[&str]) -> Request {
     Request {
         command: Command::Argv(argv.iter().map(|arg| Bytes::from(*arg)).collect()),
         workspace: Bytes::from("/home/ada/w"),
@@ -70,11 +72,12 @@ fn request(argv: &[&str]) -> Request {
         env: Vec::new(),
         timeout_ms: None,
         stdin: Stdin::Null,
+        publish: Vec::new(),
         profile: "default".to_owned(),
     }
 }
 
-fn built_in(name: &str) -> Resolved {
+pub(super) fn built_in(name: &str) -> Resolved {
     resolve(name, &Texts::default()).expect(name)
 }
 
@@ -127,7 +130,7 @@ fn the_default_plan_stands_in_order() {
     assert!(matches!(&mount(&plan, "/home/ada/.gitconfig").kind,
         MountKind::File { contents, .. } if contents.as_slice() == b"[user]\n\tname = \"Ada\"\n"));
     assert_eq!(plan.placeholders, [held("/home/ada/w/.stockade")]);
-    assert_eq!((plan.network, plan.seccomp.as_deref()), (Network::Deny, Some("default")));
+    assert_eq!((&plan.network, plan.seccomp.as_deref()), (&Network::Deny, Some("sockets")));
     assert_eq!((plan.hostname.as_str(), plan.cwd.clone()), ("stockade", Bytes::from("/home/ada/w")));
     assert!(plan.unavailable.is_empty() && plan.warnings.is_empty(), "{:?}", plan.warnings);
     assert!(plan.mounts.iter().all(|mount| !mount.reason.is_empty()));

@@ -13,9 +13,14 @@ use crate::model::{Action, Call, Instruction};
 use crate::rules::RuleSet;
 
 const DEFAULT: &str = include_str!("../../../../resources/seccomp/default.toml");
+const SOCKETS: &str = include_str!("../../../../resources/seccomp/sockets.toml");
 
 fn default_set() -> RuleSet {
-    RuleSet::parse(DEFAULT).expect("the shipped rules parse")
+    RuleSet::parse(DEFAULT, &|_| None).expect("the shipped rules parse")
+}
+
+fn sockets_set() -> RuleSet {
+    RuleSet::parse(SOCKETS, &|name| (name == "default").then(|| DEFAULT.to_owned())).expect("they extend")
 }
 
 fn run(program: &[Instruction], call: &Call) -> Returned {

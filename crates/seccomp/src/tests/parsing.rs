@@ -7,7 +7,7 @@ use crate::sample::{SampleError, samples};
 const HEAD: &str = "name = \"t\"\ndescription = \"d\"\ndefault = \"allow\"\nunknown = \"errno:ENOSYS\"\nforeign = \"allow\"\n";
 
 fn parse(rest: &str) -> Result<RuleSet, RuleError> {
-    RuleSet::parse(&format!("{HEAD}{rest}"))
+    RuleSet::parse(&format!("{HEAD}{rest}"), &|_| None)
 }
 
 fn rule(when: &str) -> Result<RuleSet, RuleError> {
@@ -47,8 +47,41 @@ fn mistakes_have_a_line_and_a_column() {
         let error = parse(text).expect_err(text).to_string();
         assert!(error.starts_with(expected), "{text}\n{error}");
     }
-    let error = RuleSet::parse("name = \"t\"\n").expect_err("keys are missing");
-    assert!(error.to_string().contains("missing field"), "{error}");
+    for text in
+        ["name = \"t\"\n", "name = \"t\"\ndescription = \"d\"\ndefault = \"allow\"\nforeign = \"allow\"\n"]
+    {
+        let error = RuleSet::parse(text, &|_| None).expect_err("keys are missing");
+        assert!(error.to_string().contains("missing field"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_extends_one_other() {
+    let base = format!(
+        "{HEAD}frequent = [\"read\"]\n[[rule]]\nsyscalls = [\"ptrace\"]\naction = \"errno:EPERM\"\nreason = \"For a test.\"\n"
+    );
+    let head = "name = \"more\"\ndescription = \"m\"\nextends = \"t\"\n";
+    let row = "frequent = [\"write\"]\n[[rule]]\nsyscalls = [\"connect\"]\naction = \"notify\"\nreason = \"For a test.\"\n";
+    let found = |name: &str| (name == "t").then(|| base.clone());
+    let set = RuleSet::parse(&format!("{head}{row}"), &found).expect("extends");
+    let plain = parse("").expect("parses");
+    assert_eq!((set.default, set.unknown, set.foreign), (plain.default, plain.unknown, plain.foreign));
+    assert_eq!((&*set.name, &*set.description), ("more", "m"));
+    assert_eq!(set.frequent.len(), 2);
+    assert_eq!(
+        set.rules.iter().map(|rule| rule.syscalls.len()).sum::<usize>(),
+        2,
+        "the base's rules and its own"
+    );
+
+    for (text, what) in [
+        (head.replace("\"t\"", "\"u\""), Mistake::Base("u".into())),
+        (format!("{head}unknown = \"allow\"\n"), Mistake::Inherited("unknown")),
+    ] {
+        assert_eq!(RuleSet::parse(&text, &found).expect_err("refused").what, what, "{text}");
+    }
+    let chain = |_: &str| Some(head.to_owned());
+    assert_eq!(RuleSet::parse(head, &chain).expect_err("one step only").what, Mistake::Base("t".into()));
 }
 
 #[test]

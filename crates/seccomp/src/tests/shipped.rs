@@ -2,7 +2,7 @@
 //! common calls are decided in few instructions.
 
 use super::layout::assert_well_formed;
-use super::{decide, default_set, run};
+use super::{decide, default_set, run, sockets_set};
 use crate::compile::compile;
 use crate::model::{AUDIT_ARCH_I386, Action, Call, X32_BIT};
 use crate::rules::RuleSet;
@@ -21,6 +21,11 @@ fn default_filter() -> &'static Filter {
     filter("default").expect("ships")
 }
 
+/// Every filter that ships, with the rules that it was compiled from.
+fn shipped() -> [(&'static Filter, RuleSet); 2] {
+    [(default_filter(), default_set()), (filter("sockets").expect("ships"), sockets_set())]
+}
+
 fn answer(name: &str, args: &[u64]) -> Action {
     let number = syscalls::number(name).expect("known");
     let mut all = [0; 6];
@@ -34,7 +39,8 @@ fn refused(name: &str) -> Action {
 
 #[test]
 fn names_are_looked_up_exactly() {
-    assert_eq!(filters().len(), 1);
+    let names: Vec<&str> = filters().iter().map(|filter| filter.name).collect();
+    assert_eq!(names, ["default", "sockets"]);
     for filter in filters() {
         assert!(std::ptr::eq(crate::filter(filter.name).expect("found"), filter));
         assert!(!filter.description.is_empty());
@@ -44,18 +50,18 @@ fn names_are_looked_up_exactly() {
 
 #[test]
 fn the_built_program_is_the_compiled_rules() {
-    let set = default_set();
-    let filter = default_filter();
-    assert_eq!(filter.program, compile(&set).expect("fits"));
-    assert_eq!((filter.default, filter.unknown, filter.foreign), (set.default, set.unknown, set.foreign));
-    assert_eq!(filter.rules.len(), set.rows().count());
-    for (built, row) in filter.rules.iter().zip(set.rows()) {
-        assert_eq!(
-            (built.number, built.action, built.reason),
-            (row.number, row.rule.action, &*row.rule.reason)
-        );
-        assert_eq!(built.conditions, row.rule.conditions);
-        assert_eq!(syscalls::number(built.syscall), Some(built.number));
+    for (filter, set) in shipped() {
+        assert_eq!(filter.program, compile(&set).expect("fits"));
+        assert_eq!((filter.default, filter.unknown, filter.foreign), (set.default, set.unknown, set.foreign));
+        assert_eq!(filter.rules.len(), set.rows().count());
+        for (built, row) in filter.rules.iter().zip(set.rows()) {
+            assert_eq!(
+                (built.number, built.action, built.reason),
+                (row.number, row.rule.action, &*row.rule.reason)
+            );
+            assert_eq!(built.conditions, row.rule.conditions);
+            assert_eq!(syscalls::number(built.syscall), Some(built.number));
+        }
     }
 }
 
@@ -73,7 +79,12 @@ fn program_bytes_are_sock_filters() {
 
 #[test]
 fn the_program_is_short_and_shallow() {
-    let filter = default_filter();
+    for (filter, _) in shipped() {
+        short_and_shallow(filter);
+    }
+}
+
+fn short_and_shallow(filter: &Filter) {
     assert_well_formed(filter.program);
     assert!(filter.program.len() < LENGTH_GOAL, "{}", filter.program.len());
     let steps =
@@ -104,23 +115,57 @@ fn the_program_is_short_and_shallow() {
 
 #[test]
 fn every_sample_is_decided_by_its_row() {
-    let filter = default_filter();
-    for row in filter.rules {
-        let call = Call::new(row.number, row.sample);
-        assert_eq!(filter.decide(&call), row.action, "{}: {}", row.syscall, row.reason);
-        assert!(std::ptr::eq(filter.rule_for(&call).expect("a row"), row), "{}: {}", row.syscall, row.reason);
-        assert_ne!(row.action, Action::Notify, "the default has no supervisor to ask");
+    for (filter, _) in shipped() {
+        for row in filter.rules {
+            let call = Call::new(row.number, row.sample);
+            assert_eq!(filter.decide(&call), row.action, "{}: {}", row.syscall, row.reason);
+            let found = filter.rule_for(&call).expect("a row");
+            assert!(std::ptr::eq(found, row), "{}: {}", row.syscall, row.reason);
+            let asks = row.action == Action::Notify;
+            assert!(!asks || filter.name == "sockets", "the default has no supervisor to ask");
+        }
     }
 }
 
 /// Without a row, the program decides its sample differently: no row is there for nothing.
 #[test]
 fn every_rule_is_needed() {
-    let set = default_set();
-    for (at, row) in default_filter().rules.iter().enumerate() {
-        let program = compile(&without_row(&set, at)).expect("fits");
-        let call = Call::new(row.number, row.sample);
-        assert_ne!(decide(&program, &call), row.action, "{}: {}", row.syscall, row.reason);
+    for (filter, set) in shipped() {
+        for (at, row) in filter.rules.iter().enumerate() {
+            let program = compile(&without_row(&set, at)).expect("fits");
+            let call = Call::new(row.number, row.sample);
+            assert_ne!(decide(&program, &call), row.action, "{}: {}", row.syscall, row.reason);
+        }
+    }
+}
+
+/// Where the default refuses, the supervised filter refuses the same; where it allows, the six calls wait.
+#[test]
+fn sockets_is_the_default_and_six_calls() {
+    let sockets = filter("sockets").expect("ships");
+    let added: Vec<(&str, usize)> = sockets.rules[default_filter().rules.len()..]
+        .iter()
+        .map(|row| (row.syscall, row.conditions.len()))
+        .collect();
+    assert_eq!(
+        added,
+        [("connect", 0), ("bind", 0), ("listen", 0), ("sendto", 1), ("sendmsg", 0), ("sendmmsg", 0)]
+    );
+    for (name, number) in syscalls::TABLE {
+        for args in [[0; 6], [u64::MAX; 6], [1, 1, 0, 0, 0, 0], [3, 0, 0, 0, 1 << 40, 0]] {
+            let call = Call::new(*number, args);
+            let waits = match *name {
+                "connect" | "bind" | "listen" | "sendmsg" | "sendmmsg" => true,
+                "sendto" => args[4] != 0,
+                _ => false,
+            };
+            let expected = if waits { Action::Notify } else { default_filter().decide(&call) };
+            assert_eq!(sockets.decide(&call), expected, "{name} {args:x?}");
+        }
+    }
+    for arch in [AUDIT_ARCH_I386, 0] {
+        let call = Call { arch, ..Call::new(syscalls::number("connect").expect("known"), [0; 6]) };
+        assert_eq!(sockets.decide(&call), refused("ENOSYS"), "a foreign call is never asked about");
     }
 }
 

@@ -31,11 +31,13 @@ fn each_layer_alone_stops_it() {
     let name = name("alone");
     let _listener = Listener::abstract_name(&name);
     let attack = format!("abstract {name}");
-    let both_off = Sandbox::new().without(&[Layer::Network, Layer::Landlock]);
+    let both_off = Sandbox::new().without(&[Layer::Network, Layer::Landlock, Layer::Sockets]);
     assert_eq!(both_off.attack(&attack).won(), SECRET);
     // The network namespace holds abstract names as well.
-    Sandbox::new().without(&[Layer::Landlock]).attack(&attack).held();
-    let scoped = Sandbox::new().without(&[Layer::Network]).attack(&attack);
+    Sandbox::new().without(&[Layer::Landlock, Layer::Sockets]).attack(&attack).held();
+    // So does the supervisor of sockets.
+    Sandbox::new().without(&[Layer::Landlock, Layer::Network]).attack(&attack).held();
+    let scoped = Sandbox::new().without(&[Layer::Network, Layer::Sockets]).attack(&attack);
     if scoped.is_won() {
         stockade_escape_tests::skip("Landlock scopes abstract sockets from ABI 6 on; this kernel is older");
     }

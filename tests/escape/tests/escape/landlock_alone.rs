@@ -71,7 +71,7 @@ fn the_result_says_what_is_off() {
     for enforcement in &result.enforcement {
         let expected = match enforcement.layer {
             Layer::Filesystem | Layer::Process | Layer::Network => State::Off,
-            Layer::Landlock | Layer::Seccomp | Layer::Limits => State::Enforced,
+            Layer::Landlock | Layer::Seccomp | Layer::Sockets | Layer::Limits => State::Enforced,
         };
         assert_eq!(enforcement.state, expected, "{enforcement:?}");
     }

@@ -53,6 +53,7 @@ mod seccomp_rules;
 mod setns;
 mod setuid;
 mod signals;
+mod socket_supervisor;
 mod stopped_tree;
 mod stubborn;
 mod symlink;

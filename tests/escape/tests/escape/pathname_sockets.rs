@@ -1,6 +1,7 @@
 //! Unix sockets outside the workspace: agents, container engines, databases listen there.
 
 use stockade_escape_tests::{Datagrams, Listener, SECRET, Sandbox, wall};
+use stockade_proto::Layer;
 
 #[test]
 fn stream() {
@@ -45,10 +46,15 @@ fn well_known_sockets_are_absent() {
 }
 
 #[test]
-fn a_socket_inside_the_workspace_works() {
-    // The wall is the border, not the family.
+fn a_socket_of_the_host_inside_the_workspace() {
+    // No border in the file system stands before it: only the supervisor of sockets does.
     let sandbox = Sandbox::new();
     let path = sandbox.workspace().join("s");
     let _listener = Listener::pathname(&path);
-    assert_eq!(sandbox.attack("unix ./s").won(), SECRET);
+    const EACCES: i32 = 13;
+    assert_eq!(sandbox.attack("unix ./s").held(), ("connect".to_owned(), EACCES));
+    let open = Sandbox::new().without(&[Layer::Sockets]);
+    let path = open.workspace().join("s");
+    let _listener = Listener::pathname(&path);
+    assert_eq!(open.attack("unix ./s").won(), SECRET);
 }

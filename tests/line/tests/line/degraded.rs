@@ -74,7 +74,9 @@ fn prefer_runs_with_landlock_and_seccomp_and_says_what_is_missing() {
     let result = ran.result();
     for one in &result.enforcement {
         match one.layer {
-            Layer::Landlock | Layer::Seccomp => assert_eq!(one.state, State::Enforced, "{one:?}"),
+            Layer::Landlock | Layer::Seccomp | Layer::Sockets => {
+                assert_eq!(one.state, State::Enforced, "{one:?}")
+            }
             Layer::Filesystem | Layer::Process | Layer::Network => {
                 assert_eq!(one.state, State::Missing, "{one:?}");
                 assert!(one.detail.contains("user namespaces"), "{one:?}");

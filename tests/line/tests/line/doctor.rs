@@ -3,7 +3,7 @@
 use serde_json::Value;
 use stockade_line_tests::World;
 
-const LAYERS: [&str; 6] = ["filesystem", "landlock", "process", "network", "seccomp", "limits"];
+const LAYERS: [&str; 7] = ["filesystem", "landlock", "process", "network", "seccomp", "sockets", "limits"];
 
 #[test]
 fn every_layer_is_proven_by_attempts() {

@@ -23,6 +23,7 @@ fn every_field_is_there_and_true() {
     assert_eq!(
         names,
         [
+            "blocked",
             "cleanup_faults",
             "command",
             "enforcement",
@@ -34,6 +35,7 @@ fn every_field_is_there_and_true() {
             "profile",
             "stderr",
             "stdout",
+            "traffic",
             "truncated",
             "usage",
         ]

@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod allowlist;
 mod arguments;
 mod bad_commands;
 mod bad_workspaces;
@@ -18,11 +19,13 @@ mod memory;
 mod neighbours;
 mod outside;
 mod policy_command;
+mod policy_walls;
 mod profile_errors;
 mod profiles;
 mod redaction;
 mod shell;
 mod signals;
+mod sockets;
 mod stdin;
 mod streams;
 mod terminal;

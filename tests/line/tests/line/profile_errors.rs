@@ -72,7 +72,7 @@ fn wrong_values() {
         invalid("[limits]\nmemory = \"lots\"\n", 2, 10, "lots", "512M"),
         invalid("[limits]\nwall = \"10\"\n", 2, 8, "`10`", "duration"),
         invalid("[layers]\nseccomp = \"maybe\"\n", 2, 11, "maybe", "must"),
-        invalid("network = \"allowlist\"\n", 1, 11, "not yet available", "deny"),
+        invalid("network = \"allowlist\"\n", 1, 11, "egress.allow", "deny"),
         invalid("extends = \"no-such\"\n", 1, 11, "there is no profile `no-such`", ""),
     ]);
 }

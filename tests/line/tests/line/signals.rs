@@ -138,5 +138,5 @@ fn a_cancelled_result_has_everything_in_it() {
     let ran = running.finish().ends_with(143);
     let result = ran.result();
     assert_eq!((result.stdout.bytes, result.exit_code), (6, 143), "{ran}");
-    assert_eq!(result.enforcement.len(), 6, "{ran}");
+    assert_eq!(result.enforcement.len(), 7, "{ran}");
 }

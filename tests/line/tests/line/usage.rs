@@ -74,11 +74,14 @@ fn enforcement_says_how() {
 #[test]
 fn a_layer_that_a_person_turned_off_is_off_in_the_result() {
     let world = World::new();
-    world.profile("some", "extends = \"default\"\nnetwork = \"inherit\"\n[layers]\nseccomp = \"off\"\n");
+    world.profile(
+        "some",
+        "extends = \"default\"\nnetwork = \"inherit\"\n[layers]\nseccomp = \"off\"\nsockets = \"off\"\n",
+    );
     let result = world.line(&["true"]).profile("some").go().ends_with(0).result();
     for one in &result.enforcement {
         let expected = match one.layer {
-            Layer::Network | Layer::Seccomp => State::Off,
+            Layer::Network | Layer::Seccomp | Layer::Sockets => State::Off,
             Layer::Filesystem | Layer::Landlock | Layer::Process | Layer::Limits => State::Enforced,
         };
         assert_eq!(one.state, expected, "{one:?}");

@@ -1,0 +1,132 @@
+//! Names to addresses, on the host and as the host does it (NSS: files, DNS, whatever is configured).
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::LOOKUPS;
+
+/// A program gives up on a connection after some tens of seconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Addresses that are looked at; a lying resolver may send thousands.
+const ADDRESSES: usize = 16;
+
+thread_local! {
+    /// As many as there are threads for. An egress is one thread, so each execution has its own.
+    static SLOTS: Arc<Semaphore> = Arc::new(Semaphore::new(LOOKUPS));
+}
+
+pub type Resolving<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
+
+/// Asked once per connection, for listed names only. An answer is not trusted: each address is checked, and
+/// the connection goes to an address that was.
+pub trait Resolve: Send + Sync {
+    fn resolve<'a>(&'a self, name: &'a str) -> Resolving<'a>;
+}
+
+/// The host's own resolver.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostResolver;
+
+impl Resolve for HostResolver {
+    fn resolve<'a>(&'a self, name: &'a str) -> Resolving<'a> {
+        let (slots, name) = (SLOTS.with(Arc::clone), name.to_owned());
+        Box::pin(looked_up(slots, move || {
+            let found = (name.as_str(), 0).to_socket_addrs()?;
+            Ok(found.map(|address| address.ip()).collect())
+        }))
+    }
+}
+
+/// A blocked lookup can't be called off. It keeps its slot until its thread is free, whoever waits for it
+/// or not, so that none ever queues behind it.
+async fn looked_up(
+    slots: Arc<Semaphore>,
+    lookup: impl FnOnce() -> io::Result<Vec<IpAddr>> + Send + 'static,
+) -> io::Result<Vec<IpAddr>> {
+    let slot = slots.acquire_owned().await.map_err(io::Error::other)?;
+    let task = spawn_blocking(move || {
+        let found = lookup();
+        drop(slot);
+        found
+    });
+    task.await.map_err(io::Error::other)?
+}
+
+/// The addresses in their plain form, without repetition and at most so many.
+pub(crate) async fn addresses(resolver: &dyn Resolve, name: &str) -> io::Result<Vec<IpAddr>> {
+    let answered = match timeout(PATIENCE, resolver.resolve(name)).await {
+        Ok(answered) => answered?,
+        Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
+    };
+    let mut addresses = Vec::new();
+    for address in answered.into_iter().map(|address| address.to_canonical()) {
+        if addresses.len() < ADDRESSES && !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    if addresses.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "no address"));
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn the_host_knows_itself() {
+        let found = run(addresses(&HostResolver, "localhost")).unwrap();
+        assert!(found.iter().all(IpAddr::is_loopback), "{found:?}");
+    }
+
+    struct Says(Vec<IpAddr>);
+
+    impl Resolve for Says {
+        fn resolve<'a>(&'a self, _: &'a str) -> Resolving<'a> {
+            Box::pin(async { Ok(self.0.clone()) })
+        }
+    }
+
+    #[test]
+    fn answers_are_bounded_and_in_their_plain_form() {
+        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+        let many = (0..=255).map(|last| IpAddr::from([10, 0, 0, last]));
+        let found = run(addresses(&Says([mapped].into_iter().chain(many).collect()), "a.example")).unwrap();
+        assert_eq!(found.len(), ADDRESSES);
+        assert_eq!(found.first(), Some(&IpAddr::from([10, 0, 0, 1])));
+        assert!(run(addresses(&Says(Vec::new()), "a.example")).is_err());
+    }
+
+    #[test]
+    fn a_lookup_that_nobody_waits_for_keeps_its_slot_and_none_queues() {
+        run(async {
+            let slots = Arc::new(Semaphore::new(1));
+            let (release, stuck) = std::sync::mpsc::channel::<()>();
+            let short = Duration::from_millis(50);
+            let first = looked_up(Arc::clone(&slots), move || {
+                stuck.recv().unwrap();
+                Ok(Vec::new())
+            });
+            assert!(timeout(short, first).await.is_err());
+            let second = looked_up(Arc::clone(&slots), || panic!("it was queued"));
+            assert!(timeout(short, second).await.is_err());
+            assert_eq!(slots.available_permits(), 0);
+            release.send(()).unwrap();
+            let third = looked_up(Arc::clone(&slots), || Ok(vec![IpAddr::from([10, 0, 0, 1])]));
+            assert_eq!(timeout(PATIENCE, third).await.unwrap().unwrap().len(), 1);
+        });
+    }
+}

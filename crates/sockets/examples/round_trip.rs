@@ -1,0 +1,205 @@
+//! What a decided connect costs, against the barest loop that could decide one: receive, copy, take the
+//! socket, connect by the name, answer. Both on the same sockets, in turns, medians of batches.
+//! As root it is decided for another user, as the supervisor does nothing as root. `cargo run --release -p stockade-sockets --example round_trip`
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+use std::io::Write as _;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stockade_proto::{Decision, UnixSocketOp};
+use stockade_sockets::{Asked, Config, Supervisor, Verdict, Witness};
+use stockade_sys::notify;
+
+const WORD: &str = "STOCKADE_ROUND_TRIP";
+const CALLS: usize = 400;
+const ROUNDS: usize = 5;
+const TURNS: usize = 10;
+
+struct Nobody;
+
+impl Witness for Nobody {
+    fn saw(&self, _: UnixSocketOp) {}
+}
+
+/// In microseconds, at that many hundredths.
+fn at(times: &[Duration], part: usize) -> f64 {
+    times.get(times.len() * part / 100).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+}
+
+/// Child: connects when told to, in batches, and prints each batch's median and 99th percentile.
+fn client(path: &str) -> std::io::Result<()> {
+    let filter = stockade_seccomp::filter("sockets").ok_or(std::io::ErrorKind::NotFound)?;
+    let native = batch(path)?;
+    let listener = notify::listen_to_myself(&filter.program_bytes())?;
+    println!("{}", listener.as_raw_fd());
+    println!("{native}");
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line)? > 0 {
+        println!("{}", batch(path)?);
+        std::io::stdout().flush()?;
+        line.clear();
+    }
+    Ok(())
+}
+
+fn batch(path: &str) -> std::io::Result<String> {
+    let mut times = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let socket =
+            rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None)?;
+        let address = rustix::net::SocketAddrUnix::new(path)?;
+        let begun = Instant::now();
+        rustix::net::connect(&socket, &address)?;
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    Ok(format!("{} {}", at(&times, 50), at(&times, 99)))
+}
+
+/// As little as a supervisor can do that performs the call itself.
+fn bare(listener: OwnedFd, stop: OwnedFd) -> std::io::Result<()> {
+    let mut pidfd: Option<OwnedFd> = None;
+    loop {
+        let mut fds = [
+            rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN),
+            rustix::event::PollFd::new(&stop, rustix::event::PollFlags::IN),
+        ];
+        // Only between batches: inside one the loop blocks in the receive itself.
+        rustix::event::poll(&mut fds, None)?;
+        if !fds[0].revents().contains(rustix::event::PollFlags::IN) {
+            return Ok(());
+        }
+        for _ in 0..CALLS {
+            let note = notify::receive(listener.as_fd())?;
+            let mut address = [0; 128];
+            let length = usize::try_from(note.args[2]).unwrap_or(0).min(128);
+            let address = address.get_mut(..length).unwrap_or_default();
+            notify::read_memory_all(note.tid, note.args[1], address)?;
+            let process = match &pidfd {
+                Some(known) => known,
+                None => pidfd.insert(notify::thread_pidfd(note.tid)?),
+            };
+            let number = i32::try_from(note.args[0]).unwrap_or(-1);
+            let flags = rustix::process::PidfdGetfdFlags::empty();
+            let socket = rustix::process::pidfd_getfd(process, number, flags)?;
+            let result = notify::connect(socket.as_fd(), address);
+            notify::answer(listener.as_fd(), note.id, result.map(|()| 0).map_err(|_| 111))?;
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if let Ok(path) = std::env::var(WORD) {
+        client(&path)?;
+        return Ok(());
+    }
+    // In the open: root's connects as nobody.
+    let place = tempfile::tempdir()?;
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let path = place.path().join("server");
+    let server = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            drop(stream)
+        }
+    });
+    let is_root = rustix::process::geteuid().is_root();
+    let kinds = [Kind::Bare, Kind::Decided(is_root.then_some((65534, 65534)))];
+    let mut results = kinds.map(|_| Vec::new());
+    let mut native = Vec::new();
+    for _ in 0..TURNS {
+        for (kind, result) in kinds.into_iter().zip(&mut results) {
+            let (first, rest) = run(&path, kind)?;
+            native.push(first);
+            result.extend(rest);
+        }
+    }
+    let [bare, decided] = results;
+    let table = [("native", native), ("bare loop", bare), ("decided", decided)];
+    // On a machine with other work the low end says what the calls cost, the middle what the machine did.
+    for part in [10, 50] {
+        println!("p{part} of the batches, µs: median and p99 of a connect, ratio to the bare loop");
+        let pick = |batches: &[(f64, f64)]| {
+            let at = |mut values: Vec<f64>| {
+                values.sort_by(f64::total_cmp);
+                values.get(values.len() * part / 100).copied().unwrap_or(0.0)
+            };
+            (at(batches.iter().map(|one| one.0).collect()), at(batches.iter().map(|one| one.1).collect()))
+        };
+        let base = pick(&table[1].1).0;
+        for (name, batches) in &table {
+            let (median, tail) = pick(batches);
+            println!("{name:>26} {median:8.2} {tail:8.2} {:8.3}", median / base);
+        }
+    }
+    Ok(())
+}
+
+/// Who answers.
+#[derive(Clone, Copy)]
+enum Kind {
+    Bare,
+    Decided(Option<(u32, u32)>),
+}
+
+type Batches = ((f64, f64), Vec<(f64, f64)>);
+
+fn pair(line: &str) -> Result<(f64, f64), Box<dyn std::error::Error>> {
+    let (median, tail) = line.split_once(' ').ok_or("two numbers")?;
+    Ok((median.parse()?, tail.parse()?))
+}
+
+/// One client under one kind of supervisor: its native median and its batches.
+fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error::Error>> {
+    use std::io::BufRead as _;
+    let mut child = Command::new(std::env::current_exe()?)
+        .env(WORD, path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = std::io::BufReader::new(child.stdout.take().ok_or("stdout")?).lines();
+    let mut input = child.stdin.take().ok_or("stdin")?;
+    let mut next = || -> Result<String, Box<dyn std::error::Error>> { Ok(lines.next().ok_or("ended")??) };
+    let number: i32 = next()?.parse()?;
+    let native = pair(&next()?)?;
+    let pidfd = notify::thread_pidfd(child.id())?;
+    let listener = rustix::process::pidfd_getfd(&pidfd, number, rustix::process::PidfdGetfdFlags::empty())?;
+    let (stop, stopped) = UnixStream::pair()?;
+    let allow = |_: &Asked<'_>| Verdict { decision: Decision::Allow, rule: None };
+    let mut supervisor = None;
+    let mut thread = None;
+    if let Kind::Decided(identity) = kind {
+        supervisor = Some(Supervisor::start(Config {
+            listener,
+            execution: "bench".into(),
+            decide: Arc::new(allow),
+            witness: Arc::new(Nobody),
+            identity,
+            landlock: None,
+        })?);
+    } else {
+        notify::switch_on_one_cpu(listener.as_fd())?;
+        thread = Some(std::thread::spawn(move || bare(listener, stopped.into())));
+    }
+    let mut batches = Vec::new();
+    for _ in 0..ROUNDS {
+        input.write_all(b"\n")?;
+        batches.push(pair(&next()?)?);
+    }
+    drop(input);
+    child.wait()?;
+    drop(stop);
+    if let Some(supervisor) = supervisor {
+        supervisor.stop()?;
+    }
+    if let Some(thread) = thread {
+        thread.join().map_err(|_| "the bare loop panicked")??;
+    }
+    Ok((native, batches))
+}

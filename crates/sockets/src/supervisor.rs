@@ -1,0 +1,165 @@
+//! The door: start over a listener, be told of a failure, stop.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+use stockade_sys::notify;
+use thiserror::Error;
+
+use crate::call::Ground;
+use crate::crew::Crew;
+use crate::decide::{Decide, Witness};
+use crate::identity::Identity;
+use crate::own::Own;
+use crate::process::Processes;
+
+/// Threads are interrupted in their calls, so only a file system that hangs needs this long.
+const STOP: Duration = Duration::from_secs(3);
+const STOP_STEP: Duration = Duration::from_millis(2);
+
+pub struct Config {
+    /// Made by the `sockets` filter, with SECCOMP_FILTER_FLAG_NEW_LISTENER and WAIT_KILLABLE_RECV.
+    pub listener: OwnedFd,
+    pub execution: String,
+    pub decide: Arc<dyn Decide>,
+    pub witness: Arc<dyn Witness>,
+    /// Host user and group of the sandbox, and never root's: needed where the executor is root.
+    pub identity: Option<(u32, u32)>,
+    /// The Landlock ruleset of the sandbox: what it may not make by itself it may not bind either.
+    pub landlock: Option<OwnedFd>,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("listener", &self.listener)
+            .field("execution", &self.execution)
+            .field("identity", &self.identity)
+            .field("landlock", &self.landlock)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error("{path} can't be opened")]
+    Proc { path: &'static str, source: Errno },
+    #[error("the supervisor's own descriptors can't be made")]
+    Descriptors { source: Errno },
+    #[error("the supervisor's signal can't be set up")]
+    Signal { source: io::Error },
+    #[error("as root, the supervisor must be told which ordinary user the command is")]
+    Root,
+    #[error("the supervisor's threads can't be started")]
+    Threads { source: io::Error },
+}
+
+#[derive(Debug, Error)]
+pub enum StopError {
+    /// They hold a call that nothing interrupts; they end with it.
+    #[error("threads of the socket supervisor are still in a call")]
+    StillBusy,
+}
+
+/// Answers the waiting calls of one execution. Kill the tree before this goes: calls that nobody answers
+/// are ENOSYS.
+pub struct Supervisor {
+    crew: Arc<Crew>,
+}
+
+impl fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Supervisor").field("listener", &self.crew.ground.listener).finish_non_exhaustive()
+    }
+}
+
+fn open_proc(path: &'static str) -> Result<OwnedFd, StartError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|source| StartError::Proc { path, source })
+}
+
+/// The cookie of the network namespace that we are in.
+fn own_network() -> Option<u64> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).ok()?;
+    notify::network_cookie(socket.as_fd()).ok()
+}
+
+impl Supervisor {
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        // What is done for the command is done as the command's user; root's name would open everything.
+        let named = config.identity.is_some_and(|(uid, _)| uid != 0);
+        if !named && (rustix::process::geteuid().is_root() || config.identity.is_some()) {
+            return Err(StartError::Root);
+        }
+        if notify::switch_on_one_cpu(config.listener.as_fd()).is_err() {
+            // Before 6.6: the same answers, a little later.
+        }
+        notify::ready_for_interrupts().map_err(|source| StartError::Signal { source })?;
+        let ground = Ground {
+            listener: config.listener,
+            proc: open_proc("/proc")?,
+            descriptors: open_proc("/proc/self/fd")?,
+            execution: config.execution,
+            decide: config.decide,
+            witness: config.witness,
+            identity: config.identity.map(Identity::new),
+            network: own_network(),
+            landlock: config.landlock,
+            processes: Mutex::new(Processes::new()),
+            own: Mutex::new(Own::new()),
+            passing: AtomicUsize::new(0),
+        };
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let alarm =
+            || timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK);
+        let descriptors = || Ok([event()?, event()?, alarm()?]);
+        let descriptors = descriptors().map_err(|source| StartError::Descriptors { source })?;
+        let crew = Arc::new(Crew::new(ground, descriptors));
+        let supervisor = Self { crew: Arc::clone(&crew) };
+        crew.begin().map_err(|source| StartError::Threads { source })?;
+        Ok(supervisor)
+    }
+
+    /// Readable once the supervisor can't do its duty any more: then the tree must be killed.
+    pub fn failed(&self) -> BorrowedFd<'_> {
+        self.crew.failed.as_fd()
+    }
+
+    /// Ends every thread. Calls that wait are answered EINTR if they were received, ENOSYS if not.
+    pub fn stop(self) -> Result<(), StopError> {
+        if self.wind_down() { Ok(()) } else { Err(StopError::StillBusy) }
+    }
+
+    fn wind_down(&self) -> bool {
+        self.crew.end();
+        let deadline = Instant::now() + STOP;
+        loop {
+            if self.crew.wind_down() {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(STOP_STEP);
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // After `stop` nothing is left to do. Otherwise whoever dropped it has an error of its own to report.
+        if !self.crew.stopping.load(Ordering::SeqCst) {
+            self.wind_down();
+        }
+    }
+}

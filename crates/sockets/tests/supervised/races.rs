@@ -1,0 +1,209 @@
+//! A sibling thread changes what the call is about while it is decided. Nothing denied is ever reached; a
+//! supervisor that looks and lets go is shown to lose the same race.
+
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use stockade_sys::notify;
+
+use crate::raw::{self, connect, stream, unix};
+use crate::stage::{Cast, Inside, Scenes, Server, Stage, by_name, end, raise};
+
+pub(crate) const SCENES: Scenes =
+    &[("rewrites", rewrites), ("swaps", swaps), ("links", links), ("moves", moves)];
+
+const ATTEMPTS: usize = 20_000;
+const TIME: Duration = Duration::from_secs(6);
+/// On a machine with other work a race gets this far in its time.
+const ENOUGH: usize = 2_000;
+
+/// Repeats `attempt` while another thread repeats `change`.
+fn race(mut change: impl FnMut(usize) + Send + 'static, mut attempt: impl FnMut()) {
+    let over = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&over);
+    let other = std::thread::spawn(move || {
+        let mut round = 0;
+        while !seen.load(Ordering::Relaxed) {
+            change(round);
+            round += 1;
+        }
+    });
+    let begun = Instant::now();
+    let mut attempts = 0;
+    while attempts < ATTEMPTS && begun.elapsed() < TIME {
+        attempt();
+        attempts += 1;
+    }
+    over.store(true, Ordering::Relaxed);
+    other.join().expect("ended");
+    assert!(attempts >= ENOUGH, "{attempts}");
+}
+
+/// The last byte of the name flips, between a socket that is allowed and one that is not.
+fn rewrites(inside: &mut Inside) {
+    let [good, bad] = ["raced-a", "raced-d"].map(|name| unix([&inside.path(name)[..], b"\0"].concat()));
+    let at = good.len() - 2;
+    let address: Arc<Vec<AtomicU8>> = Arc::new(good.iter().map(|byte| AtomicU8::new(*byte)).collect());
+    let shared = Arc::clone(&address);
+    let bytes = [good[at], bad[at]];
+    race(
+        move |round| shared[at].store(bytes[round % 2], Ordering::Relaxed),
+        || {
+            let socket = stream();
+            let fd = usize::try_from(socket).expect("open");
+            let answer = raw::call(libc::SYS_connect, &[fd, address.as_ptr().addr(), address.len()]);
+            assert!(matches!(answer, Ok(0) | Err(libc::EACCES)), "{answer:?}");
+            raw::close(socket);
+        },
+    );
+}
+
+fn servers(place: &Path) -> (Server, Server) {
+    (Server::at(&place.join("raced-a")), Server::at(&place.join("raced-d")))
+}
+
+fn deny_d(asked: &stockade_sockets::Asked<'_>) -> stockade_sockets::Verdict {
+    let denied =
+        matches!(asked.address, stockade_sockets::Address::Path { path, .. } if path.ends_with(b"raced-d"));
+    let decision = if denied { stockade_proto::Decision::Deny } else { stockade_proto::Decision::Allow };
+    stockade_sockets::Verdict { decision, rule: None }
+}
+
+#[test]
+fn a_rewritten_address_reaches_nothing_denied() {
+    let place = tempfile::tempdir().expect("made");
+    let (good, bad) = servers(place.path());
+    let seen = Stage::new("rewrites", place.path(), deny_d).finish();
+    println!("{} raced decisions", seen.len());
+    assert_eq!(bad.visits(), 0, "of {} decisions", seen.len());
+    assert!(good.visits() > 0 && seen.iter().any(|op| op.decision == stockade_proto::Decision::Deny));
+}
+
+/// The same attack on a supervisor that reads, decides and continues.
+#[test]
+fn looking_and_letting_go_loses_the_race() {
+    let place = tempfile::tempdir().expect("made");
+    let (_good, bad) = servers(place.path());
+    let (mut child, mut link, listener) = raise(&Cast::plain("rewrites", place.path()));
+    std::thread::spawn(move || {
+        while let Ok(note) = notify::receive(listener.as_fd()) {
+            let mut bytes = vec![0; usize::try_from(note.args[2]).expect("small")];
+            let read = notify::read_memory_all(note.tid, note.args[1], &mut bytes);
+            let denied = read.is_err() || bytes.ends_with(b"raced-d\0");
+            let answered = if denied {
+                notify::answer(listener.as_fd(), note.id, Err(libc::EACCES))
+            } else {
+                notify::let_go(listener.as_fd(), note.id)
+            };
+            if answered.is_err() {
+                continue;
+            }
+        }
+    });
+    link.write_all(b"!").expect("the scene listens");
+    let begun = Instant::now();
+    while bad.visits() == 0 && begun.elapsed() < 2 * TIME {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let won = bad.visits();
+    child.kill().expect("killed");
+    end(&mut child);
+    assert!(won > 0, "the attack is not strong enough to show anything");
+}
+
+/// The number means a socket of another family at one moment and an AF_UNIX socket at the next.
+fn swaps(inside: &mut Inside) {
+    let bad = unix(inside.path("denied"));
+    let place = stream();
+    let number = usize::try_from(place).expect("open");
+    let inet = usize::try_from(raw::socket(libc::AF_INET, libc::SOCK_STREAM)).expect("open");
+    race(
+        move |_| {
+            let fresh = stream();
+            for source in [inet, usize::try_from(fresh).expect("open")] {
+                raw::call(libc::SYS_dup2, &[source, number]).expect("moved");
+            }
+            raw::close(fresh);
+        },
+        || assert!(connect(place, &bad).is_err()),
+    );
+}
+
+#[test]
+fn a_swapped_socket_reaches_nothing_denied() {
+    let place = tempfile::tempdir().expect("made");
+    let bad = Server::at(&place.path().join("denied"));
+    Stage::new("swaps", place.path(), by_name).finish();
+    assert_eq!(bad.visits(), 0);
+}
+
+/// A symbolic link that is replaced all the time.
+fn links(inside: &mut Inside) {
+    let place = inside.place.clone();
+    let link = unix(inside.path("link"));
+    symlink("raced-a", place.join("link")).expect("linked");
+    race(
+        move |round| {
+            let target = if round % 2 == 0 { "raced-d" } else { "raced-a" };
+            symlink(target, place.join("next")).expect("linked");
+            std::fs::rename(place.join("next"), place.join("link")).expect("renamed");
+        },
+        || {
+            let socket = stream();
+            let answer = connect(socket, &link);
+            assert!(matches!(answer, Ok(0) | Err(libc::EACCES)), "{answer:?}");
+            raw::close(socket);
+        },
+    );
+}
+
+#[test]
+fn a_swapped_link_reaches_nothing_denied() {
+    let place = tempfile::tempdir().expect("made");
+    let (good, bad) = servers(place.path());
+    Stage::new("links", place.path(), deny_d).finish();
+    assert_eq!(bad.visits(), 0);
+    assert!(good.visits() > 0);
+}
+
+/// The directory of the whole process changes, and with it what a relative name means.
+fn moves(inside: &mut Inside) {
+    let place = inside.place.clone();
+    race(
+        move |round| {
+            let name = if round % 2 == 0 { "a" } else { "d" };
+            std::env::set_current_dir(place.join(name)).expect("there");
+        },
+        || {
+            for name in ["sock", "../a/../d/sock", "./sock"] {
+                let socket = stream();
+                let answer = connect(socket, &unix(name));
+                assert!(matches!(answer, Ok(0) | Err(libc::EACCES | libc::ENOENT)), "{answer:?}");
+                raw::close(socket);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_changing_directory_reaches_nothing_denied() {
+    let place = tempfile::tempdir().expect("made");
+    for name in ["a", "d"] {
+        std::fs::create_dir(place.path().join(name)).expect("made");
+    }
+    let good = Server::at(&place.path().join("a/sock"));
+    let bad = Server::at(&place.path().join("d/sock"));
+    let decide = |asked: &stockade_sockets::Asked<'_>| {
+        let denied = matches!(asked.address, stockade_sockets::Address::Path { path, .. } if path.ends_with(b"/d/sock"));
+        let decision = if denied { stockade_proto::Decision::Deny } else { stockade_proto::Decision::Allow };
+        stockade_sockets::Verdict { decision, rule: None }
+    };
+    Stage::new("moves", place.path(), decide).finish();
+    assert_eq!(bad.visits(), 0);
+    assert!(good.visits() > 0);
+}

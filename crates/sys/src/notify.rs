@@ -1,0 +1,110 @@
+//! seccomp user notification: a call of another process waits until someone answers it. The notification
+//! here; `memory` reads what its pointers point to, `socket` performs on descriptors with bytes as an address,
+//! `thread` interrupts and disguises the performing thread, `stand_in` performs from inside the other's world.
+
+mod memory;
+mod socket;
+mod stand_in;
+mod thread;
+
+pub use memory::{read_memory, read_memory_all, read_memory_vectors};
+pub use socket::{Message, bind, bound_file, connect, listen, local_name, network_cookie, send};
+pub use stand_in::{Place, bind_elsewhere, remove_elsewhere};
+pub use thread::{
+    accept_interrupts, interrupt, ready_for_interrupts, set_file_ids, signal_thread, stand_in_directory,
+    thread_pidfd,
+};
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::checked;
+
+/// A call that waits for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notification {
+    pub id: u64,
+    /// The thread, as the receiver's PID namespace numbers it.
+    pub tid: u32,
+    pub number: i32,
+    pub arch: u32,
+    /// Registers as they were: the kernel itself would look at the lower half of most of them only.
+    pub args: [u64; 6],
+}
+
+/// Waits for the next call. `NotFound`: it ended before it could be told.
+pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Notification> {
+    // SAFETY: plain numbers; the kernel wants it zeroed.
+    let mut told: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills one struct of the size that the request number names.
+    let answer = unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, std::ptr::from_mut(&mut told))
+    };
+    checked(libc::c_long::from(answer))?;
+    Ok(Notification {
+        id: told.id,
+        tid: told.pid,
+        number: told.data.nr,
+        arch: told.data.arch,
+        args: told.data.args,
+    })
+}
+
+/// Lets the waiting call return. `NotFound`: it no longer waits.
+pub fn answer(listener: BorrowedFd<'_>, id: u64, result: Result<i64, i32>) -> io::Result<()> {
+    let (val, error) = match result {
+        Ok(value) => (value, 0),
+        Err(errno) => (0, -errno),
+    };
+    let mut response = libc::seccomp_notif_resp { id, val, error, flags: 0 };
+    // SAFETY: a whole struct of the size that the request number names.
+    let sent = unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, std::ptr::from_mut(&mut response))
+    };
+    checked(libc::c_long::from(sent)).map(drop)
+}
+
+/// Lets the waiting call run as if nobody had been asked, on whatever its arguments are by then. Here to
+/// show in tests that this loses the race: a decision made on those arguments means nothing.
+pub fn let_go(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
+    let mut response = libc::seccomp_notif_resp { id, val: 0, error: 0, flags: 1 };
+    // SAFETY: a whole struct of the size that the request number names.
+    let sent = unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, std::ptr::from_mut(&mut response))
+    };
+    checked(libc::c_long::from(sent)).map(drop)
+}
+
+/// Whether that call still waits, so that its thread id still means its thread.
+pub fn still_waits(listener: BorrowedFd<'_>, id: u64) -> bool {
+    // SAFETY: reads one u64.
+    let answer = unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, std::ptr::from_ref(&id))
+    };
+    answer == 0
+}
+
+/// Asks the kernel to switch between caller and answerer on one CPU (6.6 and later).
+pub fn switch_on_one_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
+    const SYNC_WAKE_UP: libc::c_ulong = 1;
+    // SAFETY: the argument is a number.
+    let answer =
+        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) };
+    checked(libc::c_long::from(answer)).map(drop)
+}
+
+/// Puts the calling thread, and what it starts from here on, behind a filter whose `notify` calls wait on
+/// the descriptor returned. `program` is an array of `struct sock_filter`.
+pub fn listen_to_myself(program: &[u8]) -> io::Result<OwnedFd> {
+    let length = u16::try_from(program.len() / 8).map_err(io::Error::other)?;
+    let head = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    rustix::thread::set_no_new_privs(true)?;
+    // SAFETY: the kernel reads `length` instructions, all inside `program`, and copies them.
+    let fd = checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, std::ptr::from_ref(&head))
+    })?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the kernel just made it and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

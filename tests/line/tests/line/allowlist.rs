@@ -1,0 +1,115 @@
+//! `network = "allowlist"` on running commands. What a name resolves to and what clients say inside a connection
+//! is tried in `crates/egress`. BOX-4.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use stockade_line_tests::{Ran, World, have};
+use stockade_proto::{Decision, Event, NetworkKind};
+
+/// A server on the host's loopback that answers every connection with a word.
+fn server() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(8) {
+            let mut stream = stream.expect("a connection");
+            stream.write_all(b"walrus").expect("a reader");
+            stream.shutdown(std::net::Shutdown::Write).expect("a half to close");
+            let mut rest = Vec::new();
+            drop(stream.read_to_end(&mut rest));
+        }
+    });
+    port
+}
+
+fn go(world: &World, script: &str) -> Ran {
+    let events = world.base().join("events");
+    world
+        .line(&["python3", "-c", script])
+        .option("--profile", "net")
+        .option("--events", events)
+        .go()
+        .ends_with(0)
+}
+
+const TRY: &str = r#"
+import socket, sys
+def get(host, port, family=socket.AF_INET):
+    s = socket.socket(family)
+    s.settimeout(20)
+    try:
+        s.connect((host, port))
+        data = b""
+        while True:
+            part = s.recv(99)
+            if not part: break
+            data += part
+        return data.decode() or "nothing"
+    except OSError as e:
+        return type(e).__name__
+"#;
+
+#[test]
+fn an_address_and_port_are_open_and_their_neighbours_are_not() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let world = World::new();
+    let (open, shut) = (server(), server());
+    world.profile(
+        "net",
+        &format!(
+            "extends = \"default\"\nnetwork = \"allowlist\"\n[egress]\nallow = [\"127.0.0.1:{open}\"]\n"
+        ),
+    );
+    let script = format!(
+        "{TRY}\nprint(get('127.0.0.1', {open}))\nprint(get('::ffff:127.0.0.1', {open}, socket.AF_INET6))\nprint(get('127.0.0.1', {shut}))\nprint(get('127.0.0.2', {open}))\nprint(get('169.254.169.254', {open}))\nprint(get('::1', {open}, socket.AF_INET6))\n"
+    );
+    let ran = go(&world, &script);
+    let lines: Vec<String> = ran.out().lines().map(str::to_owned).collect();
+    assert_eq!(lines[..2], ["walrus", "walrus"], "{ran}");
+    assert_eq!(lines[2], "ConnectionRefusedError", "no listener on that port: {ran}");
+    assert!(lines[3..].iter().all(|line| line.starts_with("Connection")), "{ran}");
+    let result = ran.result();
+    let [traffic] = result.traffic.as_slice() else { panic!("one host: {ran}") };
+    assert_eq!((traffic.port, traffic.connections, traffic.received_bytes), (open, 2, 12), "{ran}");
+    let targets: Vec<String> = result.blocked.iter().map(|blocked| blocked.target.to_string()).collect();
+    assert!(targets.contains(&format!("127.0.0.2:{open}")), "{targets:?}");
+    assert!(targets.contains(&format!("169.254.169.254:{open}")), "{targets:?}");
+    assert!(ran.err().contains("to allow it"), "{ran}");
+}
+
+#[test]
+fn only_listed_names_are_answered_and_none_is_asked_of_the_host() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let world = World::new();
+    world.profile(
+        "net",
+        "extends = \"default\"\nnetwork = \"allowlist\"\n[egress]\nallow = [\"listed.example:443\", \"*.wild.example\"]\n",
+    );
+    let script = r#"
+import socket
+def ask(name):
+    try:
+        return sorted({a[4][0] for a in socket.getaddrinfo(name, 443, type=socket.SOCK_STREAM)})[0].split(".")[0]
+    except socket.gaierror as e:
+        return "no"
+for name in ["listed.example", "LISTED.example.", "a.b.wild.example", "wild.example", "other.example", "data.listed.example"]:
+    print(name, ask(name))
+"#;
+    let ran = go(&world, script);
+    for name in ["listed.example", "LISTED.example.", "a.b.wild.example"] {
+        assert!(ran.out().contains(&format!("{name} 198\n")), "{name}: {ran}");
+    }
+    for name in ["\nwild.example", "other.example", "data.listed.example"] {
+        assert!(ran.out().contains(&format!("{name} no\n")), "{name}: {ran}");
+    }
+    let refused = world.read("events").lines().filter_map(|line| serde_json::from_str(line).ok()).any(|event| {
+        matches!(event, Event::NetworkOp(op)
+            if op.operation == NetworkKind::Resolve && op.host == "other.example" && op.decision == Decision::Deny)
+    });
+    assert!(refused, "{}", world.read("events"));
+}
