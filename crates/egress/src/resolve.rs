@@ -1,4 +1,4 @@
-//! Names to addresses, on the host and as the host does it (NSS: files, DNS, whatever is configured).
+//! Names to addresses, on the host and by its own library (`getaddrinfo`: `/etc/hosts`, DNS as configured).
 
 use std::future::Future;
 use std::io;

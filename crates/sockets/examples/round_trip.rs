@@ -1,6 +1,8 @@
 //! What a decided connect costs, against the barest loop that could decide one: receive, copy, take the
 //! socket, connect by the name, answer. Both on the same sockets, in turns, medians of batches.
-//! As root it is decided for another user, as the supervisor does nothing as root. `cargo run --release -p stockade-sockets --example round_trip`
+//! Beside it, what a call costs that the filter lets pass. As root it is decided for another user, as the
+//! supervisor does nothing as root. `cargo run --release -p stockade-sockets --example round_trip`;
+//! `--figures` prints lines of numbers for `cargo xtask bench`.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -19,6 +21,7 @@ const WORD: &str = "STOCKADE_ROUND_TRIP";
 const CALLS: usize = 400;
 const ROUNDS: usize = 5;
 const TURNS: usize = 10;
+const PLAIN_CALLS: u32 = 200_000;
 
 struct Nobody;
 
@@ -35,9 +38,11 @@ fn at(times: &[Duration], part: usize) -> f64 {
 fn client(path: &str) -> std::io::Result<()> {
     let filter = stockade_seccomp::filter("sockets").ok_or(std::io::ErrorKind::NotFound)?;
     let native = batch(path)?;
+    let unfiltered = plain();
     let listener = notify::listen_to_myself(&filter.program_bytes())?;
     println!("{}", listener.as_raw_fd());
     println!("{native}");
+    println!("{unfiltered} {}", plain());
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {
         println!("{}", batch(path)?);
@@ -45,6 +50,15 @@ fn client(path: &str) -> std::io::Result<()> {
         line.clear();
     }
     Ok(())
+}
+
+/// Microseconds of a call that does nothing.
+fn plain() -> f64 {
+    let begun = Instant::now();
+    for _ in 0..PLAIN_CALLS {
+        std::hint::black_box(rustix::process::getppid());
+    }
+    begun.elapsed().as_secs_f64() * 1e6 / f64::from(PLAIN_CALLS)
 }
 
 fn batch(path: &str) -> std::io::Result<String> {
@@ -112,33 +126,46 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let is_root = rustix::process::geteuid().is_root();
     let kinds = [Kind::Bare, Kind::Decided(is_root.then_some((65534, 65534)))];
     let mut results = kinds.map(|_| Vec::new());
-    let mut native = Vec::new();
+    let (mut native, mut calls) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         for (kind, result) in kinds.into_iter().zip(&mut results) {
-            let (first, rest) = run(&path, kind)?;
+            let (first, call, rest) = run(&path, kind)?;
             native.push(first);
+            calls.push(call);
             result.extend(rest);
         }
     }
     let [bare, decided] = results;
+    if std::env::args().any(|word| word == "--figures") {
+        for (name, pairs) in [("native", &native), ("bare", &bare), ("decided", &decided), ("plain", &calls)]
+        {
+            let (first, second) = pick(pairs, 50);
+            println!("{name} {first} {second}");
+        }
+        return Ok(());
+    }
+    let (unfiltered, filtered) = pick(&calls, 50);
+    println!("a call that passes, µs: {unfiltered:.3} without the filter, {filtered:.3} with it");
     let table = [("native", native), ("bare loop", bare), ("decided", decided)];
     // On a machine with other work the low end says what the calls cost, the middle what the machine did.
     for part in [10, 50] {
         println!("p{part} of the batches, µs: median and p99 of a connect, ratio to the bare loop");
-        let pick = |batches: &[(f64, f64)]| {
-            let at = |mut values: Vec<f64>| {
-                values.sort_by(f64::total_cmp);
-                values.get(values.len() * part / 100).copied().unwrap_or(0.0)
-            };
-            (at(batches.iter().map(|one| one.0).collect()), at(batches.iter().map(|one| one.1).collect()))
-        };
-        let base = pick(&table[1].1).0;
+        let base = pick(&table[1].1, part).0;
         for (name, batches) in &table {
-            let (median, tail) = pick(batches);
+            let (median, tail) = pick(batches, part);
             println!("{name:>26} {median:8.2} {tail:8.2} {:8.3}", median / base);
         }
     }
     Ok(())
+}
+
+/// Of both numbers, what lies at that many hundredths.
+fn pick(pairs: &[(f64, f64)], part: usize) -> (f64, f64) {
+    let at = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() * part / 100).copied().unwrap_or(0.0)
+    };
+    (at(pairs.iter().map(|one| one.0).collect()), at(pairs.iter().map(|one| one.1).collect()))
 }
 
 /// Who answers.
@@ -148,14 +175,14 @@ enum Kind {
     Decided(Option<(u32, u32)>),
 }
 
-type Batches = ((f64, f64), Vec<(f64, f64)>);
+type Batches = ((f64, f64), (f64, f64), Vec<(f64, f64)>);
 
 fn pair(line: &str) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let (median, tail) = line.split_once(' ').ok_or("two numbers")?;
     Ok((median.parse()?, tail.parse()?))
 }
 
-/// One client under one kind of supervisor: its native median and its batches.
+/// One client under one kind of supervisor: its native median, what a plain call costs it, and its batches.
 fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error::Error>> {
     use std::io::BufRead as _;
     let mut child = Command::new(std::env::current_exe()?)
@@ -168,6 +195,7 @@ fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error
     let mut next = || -> Result<String, Box<dyn std::error::Error>> { Ok(lines.next().ok_or("ended")??) };
     let number: i32 = next()?.parse()?;
     let native = pair(&next()?)?;
+    let plain = pair(&next()?)?;
     let pidfd = notify::thread_pidfd(child.id())?;
     let listener = rustix::process::pidfd_getfd(&pidfd, number, rustix::process::PidfdGetfdFlags::empty())?;
     let (stop, stopped) = UnixStream::pair()?;
@@ -201,5 +229,5 @@ fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error
     if let Some(thread) = thread {
         thread.join().map_err(|_| "the bare loop panicked")??;
     }
-    Ok((native, batches))
+    Ok((native, plain, batches))
 }

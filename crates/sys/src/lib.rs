@@ -7,6 +7,7 @@
 )]
 
 mod landlock;
+mod lookup;
 mod mount;
 pub mod notify;
 mod probe;
@@ -15,6 +16,7 @@ mod spawn;
 mod wait;
 
 pub use landlock::landlock_abi;
+pub use lookup::look_up_hosts_in_files_and_dns;
 pub use mount::give_away;
 pub use probe::{has_patient_listeners, io_uring_setup, session_keyring, unshare_user};
 pub use signal::{Signal, SignalFd, mask_for_descriptor};

@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: what a wall costs, as ratios against the bare thing measured in the same run.
 //! It first proves that what it is about to time is switched on, and never decides a test: a missed bar is
-//! printed, and fails the command only under `--strict`. Build → prove → spawn → output → sizes → table.
+//! printed, and fails the command only under `--strict`. Build → prove → spawn → output → live walls → sizes → table.
 
 mod arm;
 mod elf;
+mod live;
 mod output;
 mod peers;
 mod proof;
@@ -13,6 +14,7 @@ mod table;
 use crate::workspace::{self, Workspace};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use table::{Bar, Report, Row, Unit};
 
@@ -33,6 +35,9 @@ pub(crate) struct Arguments {
     /// Be the relay of the limit that output is compared with: stdin to stdout, nothing else
     #[arg(long, hide = true)]
     relay: bool,
+    /// Be the client of the egress rows: reads all that this address sends and prints how long it took
+    #[arg(long, hide = true, value_name = "ADDRESS")]
+    pull: Option<SocketAddr>,
 }
 
 /// What was built, and the empty directory that every timed sandbox has as its workspace.
@@ -53,6 +58,9 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
     if arguments.relay {
         return output::relay();
     }
+    if let Some(address) = arguments.pull {
+        return live::pull(address);
+    }
     let root = workspace::locate()?;
     let subject = build(&root)?;
     for profile in [arm::DEFAULT, arm::UNCAPPED] {
@@ -65,6 +73,8 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
     report.absent = peers.absent;
     report.rows.extend(spawn::measure(&subject, &peers.arms, arguments.quick)?);
     report.rows.extend(output::measure(&subject, arguments.quick)?);
+    report.rows.extend(live::sockets(&root)?);
+    report.rows.extend(live::egress(&subject, arguments.quick)?);
     report.rows.extend(sizes(&subject)?);
 
     print!("{}", report.markdown());

@@ -8,6 +8,8 @@ use std::fmt::Write;
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Unit {
     Micros,
+    /// Shown as they are: calls, not programs.
+    SingleMicros,
     GigabytesPerSecond,
     Bytes,
     Count,
@@ -105,6 +107,7 @@ impl Row {
 fn shown(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Micros => format!("{:.2} ms", value / 1e3),
+        Unit::SingleMicros => format!("{value:.2} µs"),
         Unit::GigabytesPerSecond => format!("{value:.2} GB/s"),
         Unit::Bytes => format!("{:.2} MB", value / 1e6),
         Unit::Count => format!("{value}"),

@@ -94,6 +94,8 @@ impl Live {
         else {
             return Err(malformed());
         };
+        stockade_sys::look_up_hosts_in_files_and_dns()
+            .map_err(|error| fault("the host's names can't be looked up", &error))?;
         let started = Egress::start(EgressConfig {
             execution: self.execution.clone(),
             listeners: fds.collect(),

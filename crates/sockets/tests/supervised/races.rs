@@ -4,18 +4,19 @@
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use stockade_sys::notify;
 
-use crate::raw::{self, connect, stream, unix};
+use crate::raw::{self, Head, connect, datagram, stream, unix};
 use crate::stage::{Cast, Inside, Scenes, Server, Stage, by_name, end, raise};
 
 pub(crate) const SCENES: Scenes =
-    &[("rewrites", rewrites), ("swaps", swaps), ("links", links), ("moves", moves)];
+    &[("rewrites", rewrites), ("heads", heads), ("swaps", swaps), ("links", links), ("moves", moves)];
 
 const ATTEMPTS: usize = 20_000;
 const TIME: Duration = Duration::from_secs(6);
@@ -114,6 +115,55 @@ fn looking_and_letting_go_loses_the_race() {
     child.kill().expect("killed");
     end(&mut child);
     assert!(won > 0, "the attack is not strong enough to show anything");
+}
+
+/// The header points to one name at one moment and to another at the next, and so does its length; it lies in
+/// an array for sendmmsg too.
+fn heads(inside: &mut Inside) {
+    let [good, bad] = ["raced-a", "raced-d"].map(|name| Head::new(&unix(inside.path(name)), b"m", b""));
+    let words = [good.words(), bad.words()];
+    let head: Arc<Vec<AtomicUsize>> =
+        Arc::new([words[0], words[0]].concat().into_iter().map(AtomicUsize::new).collect());
+    let shared = Arc::clone(&head);
+    let socket = usize::try_from(datagram()).expect("open");
+    let pointer = head.as_ptr().addr();
+    let mut attempts = 0_usize;
+    race(
+        move |round| {
+            for (at, word) in [(0, 0), (1, 1), (8, 0), (9, 1)] {
+                shared[at].store(words[round % 2][word], Ordering::Relaxed);
+            }
+        },
+        || {
+            attempts += 1;
+            let answer = if attempts.is_multiple_of(2) {
+                raw::call(libc::SYS_sendmsg, &[socket, pointer, 0])
+            } else {
+                raw::call(libc::SYS_sendmmsg, &[socket, pointer, 2, 0])
+            };
+            assert!(matches!(answer, Ok(1 | 2) | Err(libc::EACCES)), "{answer:?}");
+        },
+    );
+}
+
+#[test]
+fn a_rewritten_header_reaches_nothing_denied() {
+    let place = tempfile::tempdir().expect("made");
+    let [good, bad] =
+        ["raced-a", "raced-d"].map(|name| UnixDatagram::bind(place.path().join(name)).expect("bound"));
+    bad.set_nonblocking(true).expect("set");
+    good.set_read_timeout(Some(TIME)).expect("set");
+    let reader = std::thread::spawn(move || {
+        let mut count = 0_usize;
+        while let Ok(1) = good.recv(&mut [0; 8]) {
+            count += 1;
+        }
+        count
+    });
+    let seen = Stage::new("heads", place.path(), deny_d).finish();
+    assert!(bad.recv(&mut [0]).is_err(), "of {} decisions", seen.len());
+    assert!(seen.iter().any(|op| op.decision == stockade_proto::Decision::Deny));
+    assert!(reader.join().expect("read") > 0);
 }
 
 /// The number means a socket of another family at one moment and an AF_UNIX socket at the next.

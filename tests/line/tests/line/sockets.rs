@@ -102,6 +102,27 @@ fn a_rule_opens_one_socket_outside_the_workspace_and_not_its_neighbour() {
 }
 
 #[test]
+fn on_a_terminal_the_same_holds() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let world = World::new();
+    let (open, shut) = (world.base().join("open.sock"), world.work().join("shut.sock"));
+    let (_open, _shut) = (speaker(&open), speaker(&shut));
+    world.profile("one", &format!("extends = \"default\"\n{}", rule(&open, "allow")));
+    let script = "import pty, sys\nfor path in sys.argv[1:]: pty.spawn(['python3', 'client.py', path])\n";
+    world.plant(
+        "work/client.py",
+        &client("PATH").replace("\"PATH\"", "sys.argv[1]").replace("print(s", "print(sys.stdin.isatty(), s"),
+    );
+    let (open, shut) = (open.display().to_string(), shut.display().to_string());
+    let ran =
+        world.line(&["python3", "-c", script, &open, &shut]).option("--profile", "one").go().ends_with(0);
+    assert_eq!(ran.out().replace('\r', ""), "True walrus\nerrno 13\n", "{ran}");
+    assert_eq!(ran.result().blocked.len(), 1, "{ran}");
+}
+
+#[test]
 fn the_first_rule_that_matches_decides_and_its_message_is_shown() {
     if !have(&["python3"]) {
         return;
