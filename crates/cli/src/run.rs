@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use clap::Args;
 use stockade_executor::cgroup::scope_reexec_argv;
 use stockade_executor::{Abort, Beginning, Destination, Io, Watch, begin, execute};
-use stockade_policy::{Command, Request, Variable, duration, explain};
+use stockade_policy::{Command, Request, Variable, duration, explain, publish};
 use stockade_proto::{Bytes, Code, ExecutionResult, Fault, Refusal, Stdin};
 use stockade_redact::Redactor;
 use stockade_sys::{Signal, mask_for_descriptor};
@@ -50,6 +50,9 @@ pub(crate) struct RunArguments {
     /// Never show the contents of this file in the output
     #[arg(long, value_name = "[NAME=]PATH")]
     secret_file: Vec<String>,
+    /// Let this host's loopback reach a port inside; a HOSTPORT of 0 lets the kernel choose
+    #[arg(long, value_name = "[[ADDRESS:]HOSTPORT:]PORT")]
+    publish: Vec<String>,
     /// Write stdout to this file
     #[arg(long, value_name = "FILE")]
     stdout: Option<OsString>,
@@ -127,6 +130,12 @@ fn carry_out(
     let watch = watch(arguments)?;
     let ready = begun.ready()?;
     ready.plan.warnings.iter().for_each(|warning| say::warning(warning));
+    for (published, asked) in ready.published().zip(&ready.plan.publish) {
+        // What a person chose they know.
+        if asked.host_port == 0 {
+            say::published(published);
+        }
+    }
     let (stdout, stderr) = (destination(arguments.stdout.as_ref())?, destination(arguments.stderr.as_ref())?);
     let events = open_target("--events", arguments.events.as_deref())?;
     let stdin = std::io::stdin();
@@ -162,7 +171,7 @@ fn receive(arguments: &RunArguments) -> Result<Request, Abort> {
         env: arguments.env.iter().map(variable).collect(),
         timeout_ms: arguments.timeout.as_deref().map(timeout).transpose()?,
         stdin: if arguments.stdin { Stdin::Piped } else { Stdin::Null },
-        publish: Vec::new(),
+        publish: arguments.publish.iter().map(|text| publish(text)).collect::<Result<_, _>>()?,
         profile,
     })
 }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stockade_executor::Abort;
-use stockade_proto::{Blocked, Code, ExecutionResult, Outcome};
+use stockade_proto::{Blocked, Code, ExecutionResult, Outcome, PublishedPort};
 
 const BOLD_RED: &str = "\x1b[1;31m";
 const BOLD: &str = "\x1b[1m";
@@ -53,6 +53,10 @@ pub(crate) fn abort(abort: &Abort) {
 
 pub(crate) fn warning(text: &str) {
     line(&format!("{BOLD}stockade{PLAIN}: {text}"));
+}
+
+pub(crate) fn published(port: PublishedPort) {
+    warning(&format!("{} reaches port {} inside", port.host, port.port));
 }
 
 /// Nothing to say about a command that ended by itself; one line otherwise.

@@ -21,14 +21,15 @@ pub(crate) fn listen(listener: OwnedFd) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-pub(crate) async fn accept(shared: &Shared, listener: &TcpListener) -> TcpStream {
+/// `short` hears why nothing can be accepted for a while.
+pub(crate) async fn accept(listener: &TcpListener, short: impl Fn(&io::Error)) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::CONNABORTED | Errno::INTR) => tokio::task::yield_now().await,
                 Some(_) | None => {
-                    shared.cannot_accept(&error);
+                    short(&error);
                     tokio::time::sleep(PAUSE).await;
                 }
             },
@@ -39,7 +40,7 @@ pub(crate) async fn accept(shared: &Shared, listener: &TcpListener) -> TcpStream
 /// Takes connections from one of the sandbox's listeners.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     loop {
-        let stream = accept(&shared, &listener).await;
+        let stream = accept(&listener, |error| shared.cannot_accept(error)).await;
         let Some(destination) = destination(&stream) else {
             reset(stream);
             continue;

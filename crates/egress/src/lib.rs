@@ -2,7 +2,8 @@
 //! (AnyIP), and the init donates listeners on the allowed ports and on 53 from there. This crate answers
 //! DNS with one private address per listed name, so the address a program connects to says which name it
 //! asked for; then it resolves, checks and connects on the host, and copies bytes. The executor starts it
-//! when the plan says so and stops it with the execution.
+//! when the plan says so and stops it with the execution. The same thread carries connections the other
+//! way, from the host's loopback to published ports, with or without an allowlist.
 //!
 //! What leaves the host: connections that a rule allows, and one name lookup per such connection. No
 //! question that a program asks the stub is passed on. Under a wildcard rule (`*.example`) the looked-up
@@ -27,6 +28,7 @@ mod ledger;
 mod names;
 mod nameserver;
 mod opening;
+mod pool;
 mod publish;
 mod relay;
 mod reply;
@@ -37,21 +39,22 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Weak};
 use std::thread::Builder;
 use std::time::Duration;
 
 use stockade_proto::{HostTraffic, NetworkOp};
-use tokio::net::{TcpListener, UdpSocket};
-use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use ledger::Ledger;
+pub use pool::Inside;
+use publish::Entrance;
 pub use resolve::{HostResolver, Resolve, Resolving};
 use shared::Shared;
 
-/// For the thread to end. It waits for nothing, so this is for a machine that stands still.
+/// For the thread to end, beyond what clients of published ports are given: it waits for nothing else, so
+/// this is for a machine that stands still.
 const STOP: Duration = Duration::from_secs(1);
 /// Lookups at once: the host's resolver blocks a thread for each.
 const LOOKUPS: usize = 32;
@@ -82,9 +85,6 @@ pub trait Witness: Send + Sync {
     fn saw(&self, op: NetworkOp);
 }
 
-/// Makes a TCP socket inside the sandbox's network namespace: AF_INET6 with IPV6_V6ONLY off.
-pub type Inside = Arc<dyn Fn() -> io::Result<OwnedFd> + Send + Sync>;
-
 /// A listener on the host's loopback whose connections go to a port inside.
 #[derive(Debug)]
 pub struct Published {
@@ -92,8 +92,8 @@ pub struct Published {
     pub port: u16,
 }
 
-pub struct Config {
-    pub execution: String,
+/// The way out, where there is an allowlist.
+pub struct Allow {
     /// TCP listeners from inside, of both families, one per allowed port.
     pub listeners: Vec<OwnedFd>,
     /// A UDP socket on `[::]:53` inside, of both families.
@@ -103,19 +103,21 @@ pub struct Config {
     pub rules: Arc<dyn Rules>,
     pub witness: Arc<dyn Witness>,
     pub resolve: Arc<dyn Resolve>,
-    pub publish: Vec<Published>,
-    /// Needed where something is published.
-    pub inside: Option<Inside>,
 }
 
-impl fmt::Debug for Config {
+impl fmt::Debug for Allow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("execution", &self.execution)
-            .field("listeners", &self.listeners)
-            .field("publish", &self.publish)
-            .finish_non_exhaustive()
+        f.debug_struct("Allow").field("listeners", &self.listeners).finish_non_exhaustive()
     }
+}
+
+#[derive(Debug)]
+pub struct Config {
+    pub execution: String,
+    pub allow: Option<Allow>,
+    pub publish: Vec<Published>,
+    /// As many as there can be connections at once to what is published.
+    pub inside: Vec<Inside>,
 }
 
 /// A running egress. Dropping it stops it too, without waiting.
@@ -124,6 +126,23 @@ pub struct Egress {
     stop: oneshot::Sender<()>,
     stopped: mpsc::Receiver<()>,
     ledger: Arc<Ledger>,
+    handed: HandedOut,
+}
+
+/// Which name an address stands for inside. Of no use once the egress has stopped.
+#[derive(Clone, Default)]
+pub struct HandedOut(Weak<Shared>);
+
+impl HandedOut {
+    pub fn name(&self, address: IpAddr) -> Option<String> {
+        self.0.upgrade()?.name_at(address)
+    }
+}
+
+impl fmt::Debug for HandedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandedOut").finish_non_exhaustive()
+    }
 }
 
 impl Egress {
@@ -135,14 +154,24 @@ impl Egress {
             .max_blocking_threads(LOOKUPS)
             .build()?;
         let ledger = Arc::new(Ledger::default());
-        Sockets::open(config, &runtime, &ledger)?;
+        let Config { execution, allow, publish, inside } = config;
+        let entrance = Arc::new(Entrance::new(inside));
+        let entered = runtime.enter();
+        let handed = match allow {
+            Some(allow) => HandedOut(Arc::downgrade(&open_out(execution, allow, &ledger)?)),
+            None => HandedOut::default(),
+        };
+        open_in(publish, &entrance)?;
+        drop(entered);
         let (stop, asked) = oneshot::channel::<()>();
         let (done, stopped) = mpsc::channel();
         Builder::new().name("egress".to_owned()).spawn(move || {
-            match runtime.block_on(asked) {
-                // Asked to stop, or nobody is left who could ask.
-                Ok(()) | Err(_) => {}
-            }
+            runtime.block_on(async {
+                // An error: nobody is left who could ask, nor wait.
+                if let Ok(()) = asked.await {
+                    entrance.drain().await;
+                }
+            });
             // Lookups in flight keep their threads until they answer; nothing waits for them.
             runtime.shutdown_background();
             match done.send(()) {
@@ -150,16 +179,21 @@ impl Egress {
                 Ok(()) | Err(_) => {}
             }
         })?;
-        Ok(Self { stop, stopped, ledger })
+        Ok(Self { stop, stopped, ledger, handed })
     }
 
-    /// Closes every connection and tells what was carried.
+    pub fn handed_out(&self) -> HandedOut {
+        self.handed.clone()
+    }
+
+    /// When nobody is left inside: gives clients of published ports a moment for the last bytes, closes every
+    /// connection and tells what was carried.
     pub fn stop(self) -> Vec<HostTraffic> {
         match self.stop.send(()) {
             // The thread is gone already.
             Ok(()) | Err(()) => {}
         }
-        match self.stopped.recv_timeout(STOP) {
+        match self.stopped.recv_timeout(publish::DRAIN + STOP) {
             // The counts stand either way.
             Ok(()) | Err(_) => {}
         }
@@ -167,44 +201,24 @@ impl Egress {
     }
 }
 
-/// The donated sockets, known to the runtime.
-struct Sockets {
-    listeners: Vec<TcpListener>,
-    dns_udp: UdpSocket,
-    dns_tcp: TcpListener,
-    published: Vec<(TcpListener, u16, Inside)>,
+/// Serves the sockets of the allowlist. Inside the runtime.
+fn open_out(execution: String, allow: Allow, ledger: &Arc<Ledger>) -> io::Result<Arc<Shared>> {
+    let Allow { listeners, dns_udp, dns_tcp, rules, witness, resolve } = allow;
+    let listeners: io::Result<Vec<_>> = listeners.into_iter().map(accept::listen).collect();
+    let (listeners, dns_udp, dns_tcp) = (listeners?, nameserver::prepare(dns_udp)?, accept::listen(dns_tcp)?);
+    let shared = Arc::new(Shared::new(execution, rules, witness, resolve, Arc::clone(ledger)));
+    tokio::spawn(nameserver::udp(Arc::clone(&shared), dns_udp));
+    tokio::spawn(nameserver::tcp(Arc::clone(&shared), dns_tcp));
+    for listener in listeners {
+        tokio::spawn(accept::serve(Arc::clone(&shared), listener));
+    }
+    Ok(shared)
 }
 
-impl Sockets {
-    fn open(config: Config, runtime: &Runtime, ledger: &Arc<Ledger>) -> io::Result<()> {
-        let entered = runtime.enter();
-        let mut published = Vec::new();
-        for Published { listener, port } in config.publish {
-            let inside = config.inside.clone().ok_or(io::ErrorKind::InvalidInput)?;
-            published.push((accept::listen(listener)?, port, inside));
-        }
-        let listeners: io::Result<_> = config.listeners.into_iter().map(accept::listen).collect();
-        let sockets = Self {
-            listeners: listeners?,
-            dns_udp: nameserver::prepare(config.dns_udp)?,
-            dns_tcp: accept::listen(config.dns_tcp)?,
-            published,
-        };
-        drop(entered);
-        let Config { execution, rules, witness, resolve, .. } = config;
-        let shared = Arc::new(Shared::new(execution, rules, witness, resolve, Arc::clone(ledger)));
-        sockets.serve(runtime, &shared);
-        Ok(())
+/// Serves what is published. Inside the runtime.
+fn open_in(published: Vec<Published>, entrance: &Arc<Entrance>) -> io::Result<()> {
+    for Published { listener, port } in published {
+        tokio::spawn(publish::serve(Arc::clone(entrance), accept::listen(listener)?, port));
     }
-
-    fn serve(self, runtime: &Runtime, shared: &Arc<Shared>) {
-        runtime.spawn(nameserver::udp(Arc::clone(shared), self.dns_udp));
-        runtime.spawn(nameserver::tcp(Arc::clone(shared), self.dns_tcp));
-        for listener in self.listeners {
-            runtime.spawn(accept::serve(Arc::clone(shared), listener));
-        }
-        for (listener, port, inside) in self.published {
-            runtime.spawn(publish::serve(Arc::clone(shared), listener, port, inside));
-        }
-    }
+    Ok(())
 }

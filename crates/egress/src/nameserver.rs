@@ -102,7 +102,7 @@ fn send(socket: &UdpSocket, reply: &[u8], packet: &Packet) -> io::Result<usize> 
 pub(crate) async fn tcp(shared: Arc<Shared>, listener: TcpListener) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let stream = accept(&shared, &listener).await;
+        let stream = accept(&listener, |error| shared.cannot_accept(error)).await;
         match Arc::clone(&slots).try_acquire_owned() {
             Ok(slot) => {
                 let shared = Arc::clone(&shared);

@@ -1,72 +1,106 @@
-//! The other way in: a listener on the host's loopback whose connections go to a port inside the sandbox.
+//! The other way in: listeners on the host's loopback whose connections go to ports inside the sandbox.
 
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::Inside;
 use crate::accept::{accept, reset};
-use crate::relay::{self, Ending, Side};
-use crate::shared::Shared;
+use crate::pool::{Inside, Pool, Slot};
+use crate::relay::{self, Ending, Memory, Side};
 
-/// Nothing between here and the sandbox takes time but a full backlog.
+/// Connections at once, those that wait for a slot among them. Each takes a descriptor or two.
+const CONNECTIONS: u32 = 256;
+/// For a slot to come free. A client that has waited this long is better told than left waiting: whoever
+/// holds all slots holds them for long.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For clients to take what the sandbox said last. One that takes nothing must not hold up the result.
+pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 
-pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, port: u16, inside: Inside) {
-    loop {
-        let client = accept(&shared, &listener).await;
-        match Arc::clone(&shared.slots).try_acquire_owned() {
-            Ok(slot) => {
-                let (shared, inside) = (Arc::clone(&shared), Arc::clone(&inside));
-                tokio::spawn(async move {
-                    carry(&shared, client, port, inside).await;
-                    drop(slot);
-                });
-            }
-            Err(_) => reset(client),
-        }
-    }
+pub(crate) struct Entrance {
+    pool: Pool,
+    memory: Memory,
+    connections: Arc<Semaphore>,
+    /// Whether nobody is left inside.
+    over: watch::Sender<bool>,
 }
 
-async fn carry(shared: &Shared, client: TcpStream, port: u16, inside: Inside) {
-    let Some(server) = connect(port, &inside).await else { return reset(client) };
-    relay::prepare(&client);
-    relay::prepare(&server);
-    // Not egress: what a published port carries is in no host's row.
-    let (moved, memory) = (AtomicU64::new(0), &shared.memory);
-    let up = Side { from: &client, to: &server, moved: &moved, memory };
-    let down = Side { from: &server, to: &client, moved: &moved, memory };
-    match relay::plain(up, down).await {
-        Ending::Clean => {}
-        Ending::Broken | Ending::Refused(_) => {
+impl Entrance {
+    pub(crate) fn new(inside: Vec<Inside>) -> Self {
+        Self {
+            pool: Pool::new(inside),
+            memory: Memory::default(),
+            connections: Arc::new(Semaphore::new(usize::try_from(CONNECTIONS).unwrap_or_default())),
+            over: watch::Sender::new(false),
+        }
+    }
+
+    /// The sandbox is gone, but what it said is still on its way.
+    pub(crate) async fn drain(&self) {
+        self.over.send_replace(true);
+        match timeout(DRAIN, self.connections.acquire_many(CONNECTIONS)).await {
+            // All are done, or have had their time.
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    async fn is_over(&self) {
+        match self.over.subscribe().wait_for(|over| *over).await {
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// One connection; the slot that it leaves behind, if it had one.
+    async fn carry(&self, client: TcpStream, port: u16) -> Option<Slot> {
+        let Ok(Some(slot)) = timeout(PATIENCE, self.pool.take()).await else {
             reset(client);
-            reset(server);
+            return None;
+        };
+        match slot.connect(port).await {
+            Some(server) => match self.relay(client, server).await {
+                Ending::Clean => {}
+                Ending::Broken | Ending::Refused(_) => slot.sever(),
+            },
+            None => reset(client),
         }
+        Some(slot)
+    }
+
+    async fn relay(&self, client: TcpStream, server: TcpStream) -> Ending {
+        relay::prepare(&client);
+        relay::prepare(&server);
+        // Not egress: what a published port carries is in no host's row.
+        let (moved, memory) = (AtomicU64::new(0), &self.memory);
+        let up = Side { from: &client, to: &server, moved: &moved, memory };
+        let down = Side { from: &server, to: &client, moved: &moved, memory };
+        let ending = relay::plain(up, down, self.is_over()).await;
+        match &ending {
+            Ending::Clean => {}
+            Ending::Broken | Ending::Refused(_) => reset(client),
+        }
+        ending
     }
 }
 
-/// Servers listen on either loopback address; IPv4 first, as most do. Each attempt takes a fresh socket.
-async fn connect(port: u16, inside: &Inside) -> Option<TcpStream> {
-    for address in [Ipv4Addr::LOCALHOST.to_ipv6_mapped(), Ipv6Addr::LOCALHOST] {
-        let made = Arc::clone(inside);
-        // The maker may have to ask someone inside.
-        let socket = timeout(PATIENCE, tokio::task::spawn_blocking(move || made())).await.ok()?.ok()?.ok()?;
-        let attempt = attempt(socket, SocketAddr::from((address, port)));
-        if let Ok(Ok(stream)) = timeout(PATIENCE, attempt).await {
-            return Some(stream);
-        }
+pub(crate) async fn serve(entrance: Arc<Entrance>, listener: TcpListener, port: u16) {
+    loop {
+        // Out of descriptors: clients wait in the kernel's queue, as they do for any busy server.
+        let client = accept(&listener, |_| {}).await;
+        let Ok(one) = Arc::clone(&entrance.connections).try_acquire_owned() else {
+            reset(client);
+            continue;
+        };
+        let entrance = Arc::clone(&entrance);
+        tokio::spawn(async move {
+            let slot = entrance.carry(client, port).await;
+            drop(one);
+            if let Some(slot) = slot {
+                slot.settle().await;
+                entrance.pool.give_back(slot);
+            }
+        });
     }
-    None
-}
-
-async fn attempt(socket: OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = std::net::TcpStream::from(socket);
-    socket.set_nonblocking(true)?;
-    TcpSocket::from_std_stream(socket).connect(address).await
 }

@@ -112,9 +112,21 @@ pub(crate) async fn guarded(up: Side<'_>, down: Side<'_>, gate: Gate) -> Ending 
     both(up.climb(gate, &reply), down.descend(&reply)).await
 }
 
-/// Without a gate.
-pub(crate) async fn plain(up: Side<'_>, down: Side<'_>) -> Ending {
-    both(up.pump(), down.pump()).await
+/// Without a gate. Once it is over behind `up`, nobody takes more there, and what `down` still brings is all.
+pub(crate) async fn plain(up: Side<'_>, down: Side<'_>, over: impl Future<Output = ()>) -> Ending {
+    both(unless(over, up.pump()), down.pump()).await
+}
+
+async fn unless(
+    over: impl Future<Output = ()>,
+    side: impl Future<Output = Result<(), Stop>>,
+) -> Result<(), Stop> {
+    let (mut over, mut side) = (pin!(over), pin!(side));
+    poll_fn(|context| match side.as_mut().poll(context) {
+        Poll::Ready(result) => Poll::Ready(result),
+        Poll::Pending => over.as_mut().poll(context).map(Ok),
+    })
+    .await
 }
 
 async fn both(

@@ -43,9 +43,12 @@ fn row(plan: &Plan, group: Option<&Group>, layer: Layer) -> Enforcement {
             "user, pid, ipc, uts and cgroup namespaces; no capability; no_new_privs".to_owned(),
         ),
         (_, Layer::Network) => match &plan.network {
-            Network::Deny => (State::Enforced, "network namespace, loopback only".to_owned()),
+            Network::Deny => {
+                (State::Enforced, format!("network namespace, loopback only{}", published(plan)))
+            }
             Network::Allowlist(egress) => {
-                (State::Enforced, format!("network namespace, {} allowed targets", egress.targets.len()))
+                let targets = egress.targets.len();
+                (State::Enforced, format!("network namespace, {targets} allowed targets{}", published(plan)))
             }
             Network::Inherit => (State::Off, "the profile gives the host's network".to_owned()),
         },
@@ -69,6 +72,13 @@ fn row(plan: &Plan, group: Option<&Group>, layer: Layer) -> Enforcement {
         },
     };
     Enforcement { layer, state, detail }
+}
+
+fn published(plan: &Plan) -> String {
+    match plan.publish.len() {
+        0 => String::new(),
+        count => format!(", {count} published"),
+    }
 }
 
 /// Why a layer can't be had on this host, and the command that changes it.

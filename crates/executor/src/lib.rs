@@ -7,6 +7,7 @@ mod enforcement;
 mod live;
 mod placeholders;
 mod prepare;
+mod publish;
 mod spawn;
 mod stream;
 mod supervise;
@@ -45,9 +46,10 @@ impl From<ProfileError> for Abort {
 /// Runs one plan to its end. Whatever happens in between, nothing of it is left when this returns.
 pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Result<ExecutionResult, Abort> {
     let begun = Instant::now();
-    let Ready { plan, parked, limits: host } = ready;
+    let Ready { plan, parked, limits: host, doors } = ready;
+    let published = doors.iter().map(|door| door.at).collect();
     let holds = placeholders::Holds::take(&plan)?;
-    let running = parked.launch(&plan, execution)?;
+    let running = parked.launch(&plan, execution, doors)?;
     // Init is at work; what others left behind can be removed meanwhile.
     let swept = host.as_ref().map(cgroup::sweep);
     let planned = enforcement::of(&plan, running.group.as_ref());
@@ -74,6 +76,7 @@ pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Resu
         enforcement: enforcement::proven(planned, supervised.started),
         blocked: supervised.seen.blocked,
         traffic: supervised.seen.traffic,
+        published,
         cleanup_faults,
     })
 }

@@ -9,12 +9,13 @@ use rustix::io::Errno;
 use stockade_policy::{
     Caller, Ground, HostReport, LayerReport, Needs, Object, Request, Resolved, Sources, Unavailable,
 };
-use stockade_proto::{Code, Fault, Layer, Plan, Refusal, Requirement};
+use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requirement};
 
 use crate::cgroup;
 use crate::enforcement::layer_facts;
+use crate::publish::Door;
 use crate::spawn::Parked;
-use crate::{Abort, spawn, survey};
+use crate::{Abort, publish, spawn, survey};
 
 /// A request whose ground is known and can be had here.
 #[derive(Debug)]
@@ -33,6 +34,14 @@ pub struct Ready {
     pub plan: Plan,
     pub(crate) parked: Parked,
     pub(crate) limits: Option<cgroup::Host>,
+    pub(crate) doors: Vec<Door>,
+}
+
+impl Ready {
+    /// Ports inside, with the host's ports that lead to them from now on.
+    pub fn published(&self) -> impl Iterator<Item = PublishedPort> {
+        self.doors.iter().map(|door| door.at)
+    }
 }
 
 #[derive(Debug)]
@@ -55,7 +64,9 @@ impl Begun {
         let parked = spawn::park(ground, request.stdin, limits.as_ref());
         // What is wrong with the request is said before what is wrong with the host.
         let plan = plan(&request, &profile, &needs, report)?;
-        Ok(Ready { plan, parked: parked?, limits })
+        let parked = parked?;
+        let doors = publish::open(&plan)?;
+        Ok(Ready { plan, parked, limits, doors })
     }
 }
 

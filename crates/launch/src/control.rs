@@ -6,6 +6,8 @@ use crate::Stage;
 pub const MAX_MESSAGE: usize = HEAD + 4 * MAX_OFFERED;
 /// Descriptors in one offer.
 pub const MAX_OFFERED: usize = 128;
+/// Connections at once to the published ports: each takes two descriptors of an offer.
+pub const MAX_INSIDE: usize = MAX_OFFERED / 2;
 const HEAD: usize = 16;
 
 const FAILED: u32 = 1;
@@ -39,6 +41,8 @@ pub enum Offer {
     Egress = 1,
     /// The seccomp listener, then the Landlock ruleset if there is one.
     Sockets = 2,
+    /// Unconnected TCP sockets inside the network namespace: so many for IPv4, then as many for IPv6.
+    Publish = 3,
 }
 
 /// The numbers of an offer.
@@ -126,8 +130,9 @@ impl<'a> FromInit<'a> {
             STARTED => Some(Self::Started),
             ENDED => Some(Self::Ended { status: b, leaked: a }),
             OFFERED => {
-                let what =
-                    [Offer::Egress, Offer::Sockets].into_iter().find(|what| u32::from(*what as u8) == a)?;
+                let what = [Offer::Egress, Offer::Sockets, Offer::Publish]
+                    .into_iter()
+                    .find(|what| u32::from(*what as u8) == a)?;
                 Some(Self::Offered { what, fds: Offered::Packet(packet.get(HEAD..)?) })
             }
             _ => None,

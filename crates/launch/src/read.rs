@@ -172,6 +172,8 @@ pub struct Launch<'a> {
     pub is_supervised: bool,
     /// TCP ports on which the network namespace catches every address; empty means that there is no way out.
     pub ports: Items<'a, u32>,
+    /// Connections at once that the host's loopback may make to ports inside; zero means that none is published.
+    pub inside: u32,
     /// Files to try for the command, in order.
     pub candidates: Items<'a, &'a CStr>,
     pub argv: Items<'a, &'a CStr>,
@@ -191,6 +193,7 @@ impl<'a> Launch<'a> {
             filter: reader.text()?,
             is_supervised: reader.u32()? == 1,
             ports: reader.skip(Reader::u32)?,
+            inside: reader.u32()?,
             candidates: reader.skip(Reader::c_str)?,
             argv: reader.skip(Reader::c_str)?,
             env: reader.skip(Reader::c_str)?,

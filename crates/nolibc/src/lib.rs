@@ -36,7 +36,7 @@ pub use mount::{
     Attr, bind_tree, fs_context, make_private, move_onto, pivot_here, set_attr, set_attr_recursive,
     unmount_old,
 };
-pub use network::{Transport, catch_every_address, listen_everywhere};
+pub use network::{Family, Transport, catch_every_address, listen_everywhere, stream_socket};
 pub use process::{
     Forked, Pointers, close_all_from, close_on_exec_from, close_range, execve, exit, fork, getpid,
     highest_foreign_fd, new_cgroup_namespace, set_death_signal, set_rlimit, set_subreaper, setsid, wait_any,

@@ -1,4 +1,5 @@
 //! A network namespace that catches every address: AnyIP routes by netlink, and listeners on all of them.
+//! And sockets that someone outside will connect inside.
 
 use crate::call::{call, nr};
 use crate::{Errno, Fd};
@@ -112,6 +113,24 @@ pub fn catch_every_address(four: [u8; 4], six: [u8; 16]) -> Result<(), Errno> {
     carry_out(&socket, address(AF_INET6, &six))?;
     carry_out(&socket, local_route(AF_INET))?;
     carry_out(&socket, local_route(AF_INET6))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    Four,
+    Six,
+}
+
+/// A TCP socket of this network namespace that is connected to nothing.
+pub fn stream_socket(family: Family) -> Result<Fd, Errno> {
+    const SOCK_STREAM: usize = 1;
+    let family = match family {
+        Family::Four => AF_INET,
+        Family::Six => AF_INET6,
+    };
+    // SAFETY: three numbers.
+    let socket = unsafe { call(nr::SOCKET, [usize::from(family), SOCK_STREAM | SOCK_CLOEXEC, 0, 0, 0, 0]) };
+    Fd::from_result(socket?)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,7 @@ mod narrow;
 mod plan;
 mod problem;
 mod profile;
+mod publish;
 mod registries;
 mod report;
 mod request;
@@ -46,6 +47,7 @@ pub use guidance::{guidance_for_host, guidance_for_socket, host_reason, show_add
 pub use plan::{Ground, SANDBOX_ROOT_UID, ground, home_inside, plan};
 pub use problem::{Picture, ProfileError, render};
 pub use profile::{Reach, Resolved, View};
+pub use publish::publish;
 pub use registries::{
     Configured, cargo_dl, cargo_index, cargo_settings, go_settings, host_of, npm_settings, pip_default,
     pip_settings,

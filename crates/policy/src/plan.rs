@@ -5,7 +5,7 @@ use std::path::Path;
 
 use stockade_proto::{
     ArgvCommand, Bytes, Code, Identity, Layer, Layers, Limits, Mode, Mount, MountKind, Network, Placeholder,
-    Plan, Publish, Refusal, Requirement, SocketPlan, Stdio,
+    Plan, Refusal, Requirement, SocketPlan, Stdio,
 };
 
 use crate::command;
@@ -15,6 +15,7 @@ use crate::git::GitFacts;
 use crate::landlock;
 use crate::mounts::{Layout, sandbox_home};
 use crate::profile::{Reach, Resolved, View};
+use crate::publish;
 use crate::report::{Extra, HostReport, is_untrusted};
 use crate::request::{Caller, Request};
 use crate::sockets::{self, SocketGround};
@@ -118,7 +119,7 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
         landlock,
         placeholders: placeholders(report, has_root && profile.fs.value == View::WorkspaceRw),
         mounts: if has_root { root } else { Vec::new() },
-        publish: publish(request, &network)?,
+        publish: publish::checked(&request.publish, &network)?,
         network,
         sockets,
         seccomp: (layers.seccomp != Requirement::Off).then(|| filter.to_owned()),
@@ -342,34 +343,6 @@ fn network(profile: &Resolved, report: &HostReport, layers: &Layers, warnings: &
             Network::Allowlist(egress::egress_plan(profile, &report.registries, warnings))
         }
     }
-}
-
-/// A port is published out of a network of its own, or it is the host's already.
-fn publish(request: &Request, network: &Network) -> Result<Vec<Publish>, Refusal> {
-    let refuse = |message: String, remedy: &str| Err(Refusal::new(Code::OptionInvalid, message, remedy));
-    let Some(first) = request.publish.first() else { return Ok(Vec::new()) };
-    if *network == Network::Inherit {
-        return refuse(
-            format!("port {} can't be published: the command has the host's own network", first.port),
-            "leave --publish out: what it listens on is reachable anyway; or use a profile with network = \"deny\"",
-        );
-    }
-    for (at, publish) in request.publish.iter().enumerate() {
-        if publish.port == 0 {
-            return refuse(
-                "port 0 can't be published".to_owned(),
-                "name the port that the command listens on",
-            );
-        }
-        let earlier = request.publish.get(..at).unwrap_or_default();
-        if publish.host_port != 0 && earlier.iter().any(|known| known.host_port == publish.host_port) {
-            return refuse(
-                format!("the host's port {} is published twice", publish.host_port),
-                "give each --publish a port of its own",
-            );
-        }
-    }
-    Ok(request.publish.clone())
 }
 
 /// Whether a path exists in the new root: shown by a bind or made by scratch.

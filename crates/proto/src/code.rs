@@ -71,6 +71,7 @@ codes! {
     InsideSandbox        "SK-R032" REFUSED 503 false "already inside a sandbox"
     SecretInvalid        "SK-R040" REFUSED 400 false "a secret can't be read or is too short to redact"
     OptionInvalid        "SK-R041" REFUSED 400 false "an option's value is invalid"
+    PortUnavailable      "SK-R042" REFUSED 409 true  "a port of the host can't be published on: it is taken, reserved or not there"
     InitMissing          "SK-F001" FAULT   500 false "stockade-init is not beside the running executable"
     SpawnFailed          "SK-F002" FAULT   500 true  "the sandbox process could not be created"
     SetupFailed          "SK-F003" FAULT   500 true  "a setup stage failed"

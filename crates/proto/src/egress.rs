@@ -1,6 +1,6 @@
 //! The network allowlist in the plan: which hosts the command may reach, and which of its ports are published.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +36,17 @@ pub struct EgressPlan {
 /// A listener inside that the host's loopback reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Publish {
-    /// On 127.0.0.1 of the host; 0 lets the kernel choose.
+    /// Of the host, and a loopback one.
+    pub address: IpAddr,
+    /// On that address; 0 lets the kernel choose.
     pub host_port: u16,
     /// On 127.0.0.1 or ::1 inside.
+    pub port: u16,
+}
+
+/// A port inside and where on the host it was reachable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedPort {
+    pub host: SocketAddr,
     pub port: u16,
 }

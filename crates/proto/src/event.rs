@@ -37,6 +37,8 @@ pub enum NetworkKind {
     Resolve,
     /// A TCP connection was made, or refused.
     Connect,
+    /// A datagram was sent to where none may go.
+    Send,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

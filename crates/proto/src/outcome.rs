@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::code::exit;
-use crate::{Blocked, Bytes, Enforcement, HostTraffic};
+use crate::{Blocked, Bytes, Enforcement, HostTraffic, PublishedPort};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -114,6 +114,8 @@ pub struct ExecutionResult {
     pub blocked: Vec<Blocked>,
     /// What went through the allowlist, per host and port.
     pub traffic: Vec<HostTraffic>,
+    /// Ports inside that the host's loopback reached while it ran.
+    pub published: Vec<PublishedPort>,
     /// Failures of our own clean-up. They stand beside the outcome, never in its place.
     pub cleanup_faults: Vec<String>,
 }

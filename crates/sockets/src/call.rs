@@ -8,11 +8,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use rustix::net::SocketType;
 use stockade_proto::{Bytes, Decision, SocketOperation, UnixSocketOp};
 use stockade_sys::notify::{self, Notification};
 
 use crate::address::STORAGE;
-use crate::decide::{Address, Asked, Decide, Witness};
+use crate::decide::{Address, Asked, Decide, Outward, Transport, Witness};
+use crate::family;
 use crate::identity::Identity;
 use crate::own::Own;
 use crate::post::Post;
@@ -72,11 +74,12 @@ pub(crate) struct Call<'a> {
     pub(crate) note: &'a Notification,
     pub(crate) post: &'a Post,
     events: RefCell<Vec<UnixSocketOp>>,
+    outward: RefCell<Vec<Outward>>,
 }
 
 /// Performs a call and answers it, then tells what was decided.
 pub(crate) fn serve(ground: &Ground, note: &Notification, post: &Post) -> io::Result<()> {
-    let call = Call { ground, note, post, events: RefCell::new(Vec::new()) };
+    let call = Call { ground, note, post, events: RefCell::default(), outward: RefCell::default() };
     let perform = CALLS.iter().find(|(number, _)| *number == note.number && note.arch == AUDIT_ARCH_X86_64);
     let result = match perform {
         Some((_, perform)) => perform(&call),
@@ -86,6 +89,9 @@ pub(crate) fn serve(ground: &Ground, note: &Notification, post: &Post) -> io::Re
         notify::answer(ground.listener.as_fd(), note.id, result.map_err(|errno| errno.raw_os_error()));
     for event in call.events.into_inner() {
         ground.witness.saw(event);
+    }
+    for outward in call.outward.into_inner() {
+        ground.witness.saw_outward(outward);
     }
     match answered {
         // It was killed meanwhile.
@@ -118,6 +124,18 @@ impl Call<'_> {
     pub(crate) fn int(&self, at: usize) -> i32 {
         let [a, b, c, d, ..] = self.arg(at).to_le_bytes();
         i32::from_le_bytes([a, b, c, d])
+    }
+
+    /// Notes where a call of the families of the internet leads.
+    pub(crate) fn pass(&self, operation: SocketOperation, kind: SocketType, name: &[u8]) {
+        let transport = match kind {
+            SocketType::STREAM => Transport::Tcp,
+            SocketType::DGRAM => Transport::Udp,
+            _ => return,
+        };
+        if let Some(address) = family::outward(name) {
+            self.outward.borrow_mut().push(Outward { operation, transport, address });
+        }
     }
 
     /// The caller, and the socket behind the number in its first argument.

@@ -26,7 +26,11 @@ pub(crate) fn connect(call: &Call<'_>) -> Result<i64, Errno> {
     let length = call.address(call.arg(1), address::length(call.arg(2))?, &mut storage)?;
     let raw = storage.get(..length).unwrap_or_default();
     let as_is = || {
-        Family::of(&socket)?.may_connect(raw)?;
+        let family = Family::of(&socket)?;
+        family.may_connect(raw)?;
+        if family == Family::Inet {
+            call.pass(SocketOperation::Connect, rustix::net::sockopt::socket_type(&socket)?, raw);
+        }
         call.check()?;
         call.wait(|| notify::connect(socket.as_fd(), raw))
     };

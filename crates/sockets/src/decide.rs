@@ -1,5 +1,7 @@
 //! What is asked of the rules, and who is told. The rules themselves are the policy's.
 
+use std::net::SocketAddr;
+
 use stockade_proto::{Decision, SocketOperation, UnixSocketOp};
 
 /// What a call would reach.
@@ -44,7 +46,24 @@ impl<F: Fn(&Asked<'_>) -> Verdict + Send + Sync> Decide for F {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+/// A call to an address that is not the sandbox's own loopback. Whether it leads anywhere is for the wall around the
+/// network to say; this one only sees it pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outward {
+    pub operation: SocketOperation,
+    pub transport: Transport,
+    pub address: SocketAddr,
+}
+
 /// Is told of every decision, after the call was answered.
 pub trait Witness: Send + Sync {
     fn saw(&self, op: UnixSocketOp);
+    /// Of what was not decided here; most have no use for it.
+    fn saw_outward(&self, _: Outward) {}
 }

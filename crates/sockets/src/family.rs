@@ -3,6 +3,7 @@
 //! sandbox's network where the caller is not. This is the list of what is performed all the same: only what
 //! needs no capability, so that the kernel's answer is the one that the caller itself would get.
 
+use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -36,6 +37,8 @@ const HARMLESS: [(i32, i32); 7] = [
 ];
 
 const AF_UNSPEC: u16 = 0;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
 const AF_NETLINK: u16 = 16;
 /// `struct sockaddr_nl`: family, padding, port, groups.
 const NETLINK_NAME: usize = 12;
@@ -120,6 +123,18 @@ fn may_have_port(call: &Call<'_>, socket: &OwnedFd, name: &[u8]) -> Result<(), E
     }
 }
 
+/// Where a name of AF_INET or AF_INET6 leads to, unless back into the sandbox: then none.
+pub(crate) fn outward(name: &[u8]) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
+    let address = match family(name)? {
+        AF_INET => std::net::Ipv4Addr::from(*name.get(4..)?.first_chunk::<4>()?).into(),
+        AF_INET6 => Ipv6Addr::from(*name.get(8..)?.first_chunk::<16>()?).to_canonical(),
+        _ => return None,
+    };
+    // To the unspecified address means to this host.
+    (!address.is_loopback() && !address.is_unspecified()).then(|| SocketAddr::new(address, port))
+}
+
 fn family(name: &[u8]) -> Option<u16> {
     name.first_chunk().map(|family| u16::from_ne_bytes(*family))
 }
@@ -197,6 +212,25 @@ mod tests {
         assert!(asks(&[request(17, 16)]), "cut off: the kernel reads no further either");
         let odd = [request(18, 18), vec![0; 4], request(16, 16)].concat();
         assert!(!only_asks(&odd), "lengths are rounded up");
+    }
+
+    #[test]
+    fn only_what_leads_out_is_told() {
+        let four = |address: [u8; 4]| [&2_u16.to_ne_bytes()[..], &[1, 187], &address, &[0; 8]].concat();
+        let six = |address: &str| {
+            let address: Ipv6Addr = address.parse().expect("an address");
+            [&10_u16.to_ne_bytes()[..], &[1, 187], &[0; 4], &address.octets(), &[0; 4]].concat()
+        };
+        let to = |address: &str| address.parse::<SocketAddr>().ok();
+        assert_eq!(outward(&four([192, 0, 2, 1])), to("192.0.2.1:443"));
+        assert_eq!(outward(&six("2001:db8::1")), to("[2001:db8::1]:443"));
+        assert_eq!(outward(&six("::ffff:192.0.2.1")), to("192.0.2.1:443"));
+        for own in [four([127, 0, 0, 1]), four([0; 4]), six("::1"), six("::"), six("::ffff:127.1.2.3")] {
+            assert_eq!(outward(&own), None, "{own:?}");
+        }
+        for broken in [&four([192, 0, 2, 1])[..7], &six("2001:db8::1")[..20], &[0; 16], &[1, 0, 65], &[]] {
+            assert_eq!(outward(broken), None, "{broken:?}");
+        }
     }
 
     #[test]

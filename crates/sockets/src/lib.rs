@@ -46,5 +46,5 @@ mod send;
 mod status;
 mod supervisor;
 
-pub use decide::{Address, Asked, Decide, Verdict, Witness};
+pub use decide::{Address, Asked, Decide, Outward, Transport, Verdict, Witness};
 pub use supervisor::{Config, StartError, StopError, Supervisor};

@@ -118,9 +118,11 @@ fn deliver(call: &Call<'_>, outlet: &Outlet<'_>, outgoing: &Outgoing) -> Result<
     let parcel = Parcel { outlet, outgoing, control: &control.bytes, flags };
     let result = match (outlet.family, outlet.kind) {
         _ if outgoing.name().is_empty() => undecided(call, &parcel, b""),
-        (Family::Inet | Family::Netlink, _) => {
-            undecided(call, &parcel, outlet.family.destination(outgoing.name())?)
+        (Family::Inet, kind) => {
+            call.pass(SocketOperation::Send, kind, outgoing.name());
+            undecided(call, &parcel, outgoing.name())
         }
+        (Family::Netlink, _) => undecided(call, &parcel, outlet.family.destination(outgoing.name())?),
         (Family::Unix, SocketType::DGRAM) => to_name(call, &parcel),
         // A packet goes to the peer, whatever the name says.
         (Family::Unix, SocketType::SEQPACKET) => undecided(call, &parcel, b""),

@@ -254,6 +254,16 @@ impl Running {
         );
     }
 
+    /// Waits until stderr holds this, and gives all of it so far.
+    #[track_caller]
+    pub fn wait_err(&self, needle: &str) -> String {
+        let came =
+            self.stderr.wait(deadline(), |stream| stream.closed || holds(&stream.bytes, needle.as_bytes()));
+        let text = String::from_utf8_lossy(&self.stderr.lock().bytes).into_owned();
+        assert!(came && text.contains(needle), "no {needle:?} on stderr, but {text:?}");
+        text
+    }
+
     /// True if stdout holds this within that time.
     pub fn out_within(&self, needle: &str, limit: Duration) -> bool {
         self.stdout.wait(limit * slowness(), |stream| holds(&stream.bytes, needle.as_bytes()))

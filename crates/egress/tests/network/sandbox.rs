@@ -14,6 +14,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, sockopt,
 };
 
+use stockade_egress::Inside;
+
 const MARK: &str = "STOCKADE_EGRESS_INSIDE";
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -92,6 +94,10 @@ impl Sandbox {
 
     pub(crate) fn stream_socket(&self) -> io::Result<OwnedFd> {
         self.make("stream")
+    }
+
+    pub(crate) fn inside(&self) -> Inside {
+        Inside { four: self.make("stream4").unwrap(), six: self.stream_socket().unwrap() }
     }
 
     /// As a program inside does it.

@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
-use stockade_egress::{Closed, Config, Egress, Inside, Named, Published, Resolve, Resolving, Rules, Witness};
+use stockade_egress::{
+    Allow as Out, Closed, Config, Egress, Named, Published, Resolve, Resolving, Rules, Witness,
+};
 use stockade_proto::{Decision, HostTraffic, NetworkOp};
 
 use crate::sandbox::Sandbox;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Connections at once to published ports.
+pub(crate) const SLOTS: usize = 2;
 
 /// Names and addresses with their ports. `127.77.0.0/16` plays the world outside.
 #[derive(Default)]
@@ -159,20 +163,21 @@ impl World {
         let mut ports: Vec<u16> = named.chain(allow.addresses.iter().map(|(_, port)| *port)).collect();
         ports.sort_unstable();
         ports.dedup();
-        let maker = Arc::clone(&sandbox);
-        let inside: Inside = Arc::new(move || maker.stream_socket());
-        let egress = Egress::start(Config {
-            execution: "x1".to_owned(),
+        let out = Out {
             listeners: ports.iter().map(|port| sandbox.listener(*port)).collect(),
             dns_udp: sandbox.datagrams("[::]:53"),
             dns_tcp: sandbox.listener(53),
             rules: Arc::new(allow),
             witness: Arc::<Seen>::clone(&seen),
             resolve: Arc::<Book>::clone(&book),
-            publish,
-            inside: Some(inside),
-        })
-        .unwrap();
+        };
+        // Publishing alone has no way out.
+        let (allow, inside) = if publish.is_empty() {
+            (Some(out), Vec::new())
+        } else {
+            (None, (0..SLOTS).map(|_| sandbox.inside()).collect())
+        };
+        let egress = Egress::start(Config { execution: "x1".to_owned(), allow, publish, inside }).unwrap();
         Some(Self { egress: Some(egress), sandbox, book, seen })
     }
 

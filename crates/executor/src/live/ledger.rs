@@ -3,14 +3,17 @@
 //! there is to tell.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use stockade_policy::{SocketAddress, SocketVerdict, guidance_for_socket, socket_reason};
+use stockade_egress::HandedOut;
+use stockade_policy::{SocketAddress, SocketVerdict, guidance_for_host, guidance_for_socket, socket_reason};
 use stockade_proto::{
-    Blocked, Bytes, Decision, Event, Network, NetworkKind, NetworkOp, Plan, SocketRule, UnixSocketOp,
+    Blocked, Bytes, Decision, Event, Network, NetworkKind, NetworkOp, Plan, SocketOperation, SocketRule,
+    UnixSocketOp,
 };
+use stockade_sockets::{Outward, Transport};
 
 use super::network;
 
@@ -19,11 +22,48 @@ const MOST_BLOCKED: usize = 256;
 /// Lines that wait for a slow reader.
 const MOST_WAITING: usize = 1024 * 1024;
 
+const DNS: u16 = 53;
+
+/// What becomes of calls that lead out of the network namespace. What an allowlist's relay accepts, it tells of
+/// itself; of the rest the kernel says no, and only the supervisor of sockets sees it.
+#[derive(Debug)]
+enum Border {
+    Open,
+    Shut,
+    /// Open on these TCP ports, and for names.
+    Ports(Vec<u16>),
+}
+
+impl Border {
+    /// Why nothing comes of it, if so.
+    fn stops(&self, outward: &Outward) -> Option<String> {
+        let Outward { operation, transport, address } = outward;
+        let sends = *operation == SocketOperation::Send;
+        match (self, transport) {
+            (Self::Open, _) => None,
+            // Programs connect a datagram socket to learn which address of theirs it would be sent from.
+            (_, Transport::Udp) if !sends && address.port() != DNS => None,
+            (_, Transport::Tcp) if sends => None,
+            (Self::Shut, _) => Some("`network` is `deny`".to_owned()),
+            (Self::Ports(ports), Transport::Tcp) if ports.contains(&address.port()) => None,
+            (Self::Ports(_), Transport::Tcp) => {
+                Some(format!("no entry of `egress.allow` has port {}", address.port()))
+            }
+            (Self::Ports(_), Transport::Udp) if address.port() == DNS => None,
+            (Self::Ports(_), Transport::Udp) => Some("an allowlist opens TCP only".to_owned()),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Ledger {
+    execution: String,
     rules: Vec<SocketRule>,
     /// None where there is no allowlist.
     hosts: Option<network::Rules>,
+    border: Border,
+    /// What the relay calls its addresses, once it runs.
+    handed: OnceLock<HandedOut>,
     written: Mutex<Written>,
     /// Readable when lines wait.
     wake: OwnedFd,
@@ -40,8 +80,15 @@ struct Written {
 }
 
 impl Ledger {
-    pub(super) fn new(plan: &Plan) -> Result<Self, Errno> {
+    pub(super) fn new(plan: &Plan, execution: &str) -> Result<Self, Errno> {
         Ok(Self {
+            execution: execution.to_owned(),
+            border: match &plan.network {
+                Network::Allowlist(rules) => Border::Ports(network::Rules::new(rules).ports()),
+                Network::Deny => Border::Shut,
+                Network::Inherit => Border::Open,
+            },
+            handed: OnceLock::new(),
             rules: plan.sockets.as_ref().map(|sockets| sockets.rules.clone()).unwrap_or_default(),
             hosts: match &plan.network {
                 Network::Allowlist(rules) => Some(network::Rules::new(rules)),
@@ -50,6 +97,13 @@ impl Ledger {
             written: Mutex::default(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
+    }
+
+    pub(super) fn knows(&self, handed: HandedOut) {
+        match self.handed.set(handed) {
+            // There is one relay.
+            Ok(()) | Err(_) => {}
+        }
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
@@ -165,6 +219,7 @@ fn blocked_host(op: &NetworkOp, guidance: String) -> Blocked {
         operation: match op.operation {
             NetworkKind::Resolve => "resolve",
             NetworkKind::Connect => "connect",
+            NetworkKind::Send => "send",
         }
         .to_owned(),
         target: Bytes::from(target),
@@ -179,6 +234,32 @@ impl stockade_sockets::Witness for Ledger {
     fn saw(&self, op: UnixSocketOp) {
         let blocked = (op.decision == Decision::Deny).then(|| self.blocked_socket(&op));
         self.record(&Event::UnixSocketOp(op), blocked);
+    }
+
+    fn saw_outward(&self, outward: Outward) {
+        let Some(why) = self.border.stops(&outward) else { return };
+        let (address, port) = (outward.address.ip(), outward.address.port());
+        let name = self.handed.get().and_then(|handed| handed.name(address));
+        let op = NetworkOp {
+            execution: self.execution.clone(),
+            operation: match outward.transport {
+                Transport::Tcp => NetworkKind::Connect,
+                Transport::Udp => NetworkKind::Send,
+            },
+            host: name.unwrap_or_else(|| address.to_string()),
+            port: Some(port),
+            address: None,
+            decision: Decision::Deny,
+            rule: None,
+            detail: Some(why),
+        };
+        // No entry opens UDP.
+        let guidance = match outward.transport {
+            Transport::Tcp => guidance_for_host(&op.host, op.port),
+            Transport::Udp => String::new(),
+        };
+        let blocked = blocked_host(&op, guidance);
+        self.record(&Event::NetworkOp(op), Some(blocked));
     }
 }
 
@@ -209,8 +290,11 @@ mod tests {
         };
         let plan = EgressPlan { targets: vec![target("a.example", 443), target("a.example", 8443)] };
         Ledger {
+            execution: "x".to_owned(),
             rules: Vec::new(),
             hosts: Some(network::Rules::new(&plan)),
+            border: Border::Ports(network::Rules::new(&plan).ports()),
+            handed: OnceLock::new(),
             written: Mutex::default(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("eventfd"),
         }
@@ -270,6 +354,43 @@ mod tests {
         assert_eq!(lines.matches("\"a.example:8443\"").count(), 2, "{lines}");
         assert_eq!(lines.matches("\"a.example:443\"").count(), 1, "{lines}");
         assert_eq!(ledger.blocked()[0].rule.as_deref(), Some("a.example:8443"));
+    }
+
+    #[test]
+    fn what_the_border_stops_is_told() {
+        let out = |operation, transport, address: &str| Outward {
+            operation,
+            transport,
+            address: address.parse().expect("an address"),
+        };
+        let (connect, send) = (SocketOperation::Connect, SocketOperation::Send);
+        let (tcp, udp) = (Transport::Tcp, Transport::Udp);
+        let listed = Border::Ports(vec![443]);
+        for (border, operation, transport, address, stops) in [
+            (&Border::Open, connect, tcp, "192.0.2.1:9", false),
+            (&Border::Shut, connect, tcp, "192.0.2.1:443", true),
+            (&Border::Shut, connect, udp, "192.0.2.1:53", true),
+            (&Border::Shut, connect, udp, "192.0.2.1:443", false),
+            (&Border::Shut, send, udp, "192.0.2.1:443", true),
+            (&listed, connect, tcp, "192.0.2.1:443", false),
+            (&listed, connect, tcp, "[2001:db8::1]:80", true),
+            (&listed, send, udp, "192.0.2.1:53", false),
+            (&listed, connect, udp, "192.0.2.1:53", false),
+            (&listed, send, udp, "192.0.2.1:443", true),
+            (&listed, send, tcp, "192.0.2.1:80", false),
+        ] {
+            let outward = out(operation, transport, address);
+            assert_eq!(border.stops(&outward).is_some(), stops, "{border:?} {outward:?}");
+        }
+        let ledger = ledger();
+        for _ in 0..2 {
+            stockade_sockets::Witness::saw_outward(&ledger, out(connect, tcp, "192.0.2.1:80"));
+        }
+        stockade_sockets::Witness::saw_outward(&ledger, out(connect, tcp, "192.0.2.1:443"));
+        let blocked = ledger.blocked();
+        let [one] = blocked.as_slice() else { panic!("{blocked:?}") };
+        assert_eq!((one.target.to_string().as_str(), one.count), ("192.0.2.1:80", 2));
+        assert!(one.guidance.contains("192.0.2.1:80") && one.reason.contains("port 80"), "{one:?}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The walls that need someone awake: the supervisor of sockets and the way out of the network namespace.
+//! The walls that need someone awake: the supervisor of sockets, and the ways out of the network namespace
+//! and into it.
 //! Each is started over descriptors that init offers before the command runs, and ends with the tree.
 //! The rules are `stockade-policy`'s; what was seen goes into the ledger.
 
@@ -9,12 +10,13 @@ mod sockets;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use stockade_egress::{Config as EgressConfig, Egress, HostResolver};
+use stockade_egress::{Allow, Config as EgressConfig, Egress, HostResolver, Inside, Published};
 use stockade_launch::Offer;
-use stockade_proto::{Blocked, Code, Fault, HostTraffic, Network, Plan};
+use stockade_proto::{Blocked, Code, EgressPlan, Fault, HostTraffic, Network, Plan};
 use stockade_sockets::{Config as SocketConfig, Supervisor};
 
 use crate::Abort;
+use crate::publish::Door;
 
 pub(crate) use ledger::Ledger;
 
@@ -24,6 +26,10 @@ pub(crate) struct Live {
     execution: String,
     sockets: Option<Supervisor>,
     egress: Option<Egress>,
+    /// Until the egress starts.
+    doors: Vec<Door>,
+    /// The allowlist's, while those for published ports are to come.
+    listeners: Vec<OwnedFd>,
 }
 
 /// What is left when the tree is gone.
@@ -49,16 +55,33 @@ fn malformed() -> Abort {
 }
 
 impl Live {
-    pub(crate) fn new(plan: &Plan, execution: &str) -> Result<Self, Abort> {
-        let ledger = Ledger::new(plan).map_err(|error| fault("the list of events can't be made", &error))?;
-        Ok(Self { ledger: Arc::new(ledger), execution: execution.to_owned(), sockets: None, egress: None })
+    pub(crate) fn new(plan: &Plan, execution: &str, doors: Vec<Door>) -> Result<Self, Abort> {
+        let ledger = Ledger::new(plan, execution)
+            .map_err(|error| fault("the list of events can't be made", &error))?;
+        Ok(Self {
+            ledger: Arc::new(ledger),
+            execution: execution.to_owned(),
+            sockets: None,
+            egress: None,
+            doors,
+            listeners: Vec::new(),
+        })
     }
 
     /// Starts what the offered descriptors are for. Init waits until this has returned.
     pub(crate) fn take(&mut self, plan: &Plan, what: Offer, fds: Vec<OwnedFd>) -> Result<(), Abort> {
         match what {
             Offer::Sockets => self.start_sockets(plan, fds),
-            Offer::Egress => self.start_egress(plan, fds),
+            // One thread serves both ways, and those in come last.
+            Offer::Egress if !self.doors.is_empty() => {
+                self.listeners = fds;
+                Ok(())
+            }
+            Offer::Egress => self.start_egress(plan, fds, Vec::new()),
+            Offer::Publish => {
+                let listeners = std::mem::take(&mut self.listeners);
+                self.start_egress(plan, listeners, fds)
+            }
         }
     }
 
@@ -87,29 +110,53 @@ impl Live {
         Ok(())
     }
 
-    fn start_egress(&mut self, plan: &Plan, fds: Vec<OwnedFd>) -> Result<(), Abort> {
-        let mut fds = fds.into_iter();
-        let (Network::Allowlist(rules), Some(dns_udp), Some(dns_tcp)) =
-            (&plan.network, fds.next(), fds.next())
-        else {
-            return Err(malformed());
+    fn start_egress(
+        &mut self,
+        plan: &Plan,
+        listeners: Vec<OwnedFd>,
+        inside: Vec<OwnedFd>,
+    ) -> Result<(), Abort> {
+        let allow = match &plan.network {
+            Network::Allowlist(rules) => Some(self.allow(rules, listeners)?),
+            Network::Deny | Network::Inherit if listeners.is_empty() => None,
+            Network::Deny | Network::Inherit => return Err(malformed()),
         };
-        stockade_sys::look_up_hosts_in_files_and_dns()
-            .map_err(|error| fault("the host's names can't be looked up", &error))?;
+        let doors = std::mem::take(&mut self.doors);
+        if doors.is_empty() != inside.is_empty() {
+            return Err(malformed());
+        }
+        let publish = doors
+            .into_iter()
+            .map(|door| Published { listener: door.listener.into(), port: door.at.port })
+            .collect();
         let started = Egress::start(EgressConfig {
             execution: self.execution.clone(),
-            listeners: fds.collect(),
+            allow,
+            publish,
+            inside: pairs(inside),
+        });
+        let egress =
+            started.map_err(|error| fault("the ways through the network wall can't be opened", &error))?;
+        self.ledger.knows(egress.handed_out());
+        self.egress = Some(egress);
+        Ok(())
+    }
+
+    fn allow(&self, rules: &EgressPlan, listeners: Vec<OwnedFd>) -> Result<Allow, Abort> {
+        stockade_sys::look_up_hosts_in_files_and_dns()
+            .map_err(|error| fault("the host's names can't be looked up", &error))?;
+        let mut listeners = listeners.into_iter();
+        let (Some(dns_udp), Some(dns_tcp)) = (listeners.next(), listeners.next()) else {
+            return Err(malformed());
+        };
+        Ok(Allow {
+            listeners: listeners.collect(),
             dns_udp,
             dns_tcp,
             rules: Arc::new(network::Rules::new(rules)),
             witness: Arc::<Ledger>::clone(&self.ledger),
             resolve: Arc::new(HostResolver),
-            publish: Vec::new(),
-            inside: None,
-        });
-        self.egress =
-            Some(started.map_err(|error| fault("the way out of the network can't be opened", &error))?);
-        Ok(())
+        })
     }
 
     /// Readable once a supervisor can't do its duty: the tree must not go on without it.
@@ -127,4 +174,10 @@ impl Live {
         seen.blocked = self.ledger.blocked();
         seen
     }
+}
+
+/// Init offers those of one family, then those of the other.
+fn pairs(mut four: Vec<OwnedFd>) -> Vec<Inside> {
+    let six = four.split_off(four.len() / 2);
+    four.into_iter().zip(six).map(|(four, six)| Inside { four, six }).collect()
 }

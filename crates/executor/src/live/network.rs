@@ -14,6 +14,10 @@ impl Rules {
         Self(EgressRules::compile(plan))
     }
 
+    pub(super) fn ports(&self) -> Vec<u16> {
+        self.0.ports()
+    }
+
     fn verdict(&self, host: &str, port: u16) -> EgressVerdict<'_> {
         match host.parse::<IpAddr>() {
             Ok(address) => self.0.address_port(address, port),

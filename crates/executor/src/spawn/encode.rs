@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use stockade_launch::{MAX_DONATIONS, MAX_OFFERED, MountStep, Sink, Writer, wall};
+use stockade_launch::{MAX_DONATIONS, MAX_INSIDE, MAX_OFFERED, MountStep, Sink, Writer, wall};
 use stockade_policy::Ground;
 use stockade_proto::{Bytes, Code, Fault, Mode, Mount, MountKind, Network, Plan, Refusal, Requirement};
 
@@ -143,6 +143,7 @@ fn encode(plan: &Plan, mounts: &[Mount], given: Given, filter: &[u8]) -> Result<
     let ports = ports(plan)?;
     writer.u32(count(ports.len()));
     ports.iter().for_each(|port| writer.u32(u32::from(*port)));
+    writer.u32(if plan.publish.is_empty() { 0 } else { count(MAX_INSIDE) });
     let candidates = candidates(plan);
     write_texts(&mut writer, &candidates);
     write_texts(&mut writer, &plan.command.argv);

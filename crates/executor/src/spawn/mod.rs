@@ -28,6 +28,7 @@ use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
 use crate::Abort;
 use crate::cgroup::{self, CgroupError, Group, TreeKill};
 use crate::live::Live;
+use crate::publish::Door;
 
 use encode::Given;
 
@@ -212,7 +213,7 @@ impl Parked {
     }
 
     /// Hands over the plan and lets init through the gate.
-    pub(crate) fn launch(mut self, plan: &Plan, execution: &str) -> Result<Running, Abort> {
+    pub(crate) fn launch(mut self, plan: &Plan, execution: &str, doors: Vec<Door>) -> Result<Running, Abort> {
         let rest = self.rest(plan)?;
         let filter = filter(plan)?;
         let mut donations = vec![encode::launch(plan, rest, self.given, &filter)?];
@@ -220,7 +221,7 @@ impl Parked {
         let Some(running) = &mut self.running else {
             return Err(fault("the sandbox is gone", &"it was launched before"));
         };
-        running.live = Some(Live::new(plan, execution)?);
+        running.live = Some(Live::new(plan, execution, doors)?);
         tell(&running.control, ToInit::Launch, &donations)?;
         tell(&running.control, ToInit::Go, &self.doors)?;
         self.running.take().ok_or_else(|| fault("the sandbox is gone", &"it was launched before"))

@@ -1,5 +1,7 @@
 //! Socket rules and the allowlist for people.
 
+use std::net::SocketAddr;
+
 use stockade_proto::{Bytes, Network, Plan, SocketMode, SocketOperation, SocketPattern, SocketRule};
 
 use super::{toml_list, toml_string};
@@ -52,10 +54,10 @@ pub(super) fn network(plan: &Plan) -> Vec<String> {
     });
     let published = plan.publish.iter().map(|publish| {
         let host = match publish.host_port {
-            0 => "a port that the kernel chooses".to_owned(),
-            port => format!("port {port}"),
+            0 => format!("a port that the kernel chooses on {}", publish.address),
+            port => format!("{}", SocketAddr::new(publish.address, port)),
         };
-        format!("{:<10} {host} of the host's loopback reaches port {} inside", "publish", publish.port)
+        format!("{:<10} {host} of the host reaches port {} inside", "publish", publish.port)
     });
     reached.chain(published).collect()
 }

@@ -1,12 +1,12 @@
 //! The allowlist from text to plan.
 
-use stockade_proto::{Code, Network, Publish};
+use stockade_proto::{Code, Network};
 
 use super::planning::{built_in, report, request};
 use super::{Texts, user};
 use crate::{
     EgressRules, EgressVerdict, Place, ProfileError, Registry, Resolved, closed_range, explain,
-    explain_profile, guidance_for_host, host_reason, needs, plan, resolve, show_profile,
+    explain_profile, guidance_for_host, host_reason, needs, plan, publish, resolve, show_profile,
 };
 
 fn allowlist(entries: &str) -> String {
@@ -194,25 +194,81 @@ fn registries_are_what_the_survey_found() {
 
 #[test]
 fn ports_are_published_out_of_a_namespace_only() {
-    let publish = |host_port, port| Publish { host_port, port };
-    let ask = |profile: &Resolved, ports: &[Publish]| {
+    let ask = |profile: &Resolved, ports: &[&str]| {
         let mut request = request(&["true"]);
-        request.publish = ports.to_vec();
+        request.publish = ports.iter().map(|text| publish(text).expect("a form")).collect();
         plan(&request, profile, &report(1000))
     };
     let default = built_in("default");
-    let good = [publish(8080, 80), publish(0, 81), publish(0, 82)];
-    let plan = ask(&default, &good).expect("planned");
-    assert_eq!(plan.publish, good);
-    assert!(explain(&plan).contains("port 8080 of the host's loopback reaches port 80 inside"));
-    for bad in [&[publish(8080, 0)][..], &[publish(1, 80), publish(1, 81)]] {
-        assert_eq!(ask(&default, bad).expect_err("refused").code, Code::OptionInvalid);
+    let good = ["8080:80", "0:81", "0:82", "127.0.0.2:8080:80", "[::1]:8080:80", "9090"];
+    let planned = ask(&default, &good).expect("planned");
+    assert_eq!(planned.publish.len(), good.len());
+    let text = explain(&planned);
+    for line in [
+        "127.0.0.1:8080 of the host reaches port 80 inside",
+        "a port that the kernel chooses on 127.0.0.1 of the host reaches port 81 inside",
+        "[::1]:8080 of the host reaches port 80 inside",
+        "127.0.0.1:9090 of the host reaches port 9090 inside",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let many: Vec<String> = (1..=17).map(|port| format!("0:{port}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(ask(&default, &many[..16]).is_ok());
+    for (bad, word) in [(&["1:80", "1:81"][..], "twice"), (&many, "16 is the most")] {
+        let refusal = ask(&default, bad).expect_err("refused");
+        assert_eq!(refusal.code, Code::OptionInvalid);
+        assert!(refusal.message.contains(word), "{}", refusal.message);
     }
     let open = user("network = \"inherit\"").expect("valid");
     for profile in [&open, &built_in("host")] {
         let refusal = ask(profile, &good).expect_err("no namespace");
         assert!(refusal.message.contains("host's own network"), "{}", refusal.message);
     }
+    let listed = user(&allowlist("\"a.example:8443\"")).expect("valid");
+    assert!(ask(&listed, &["8443:80"]).is_ok());
+    for bad in ["80:8443", "5300:53"] {
+        let refusal = ask(&listed, &[bad]).expect_err("the relay's");
+        assert!(refusal.message.contains("way out"), "{}", refusal.message);
+    }
+    assert!(ask(&default, &["5300:53"]).is_ok(), "nobody answers DNS there");
+}
+
+#[test]
+fn only_these_forms_publish() {
+    for bad in [
+        "",
+        ":",
+        "::",
+        "0",
+        "80:0",
+        "a",
+        "80:",
+        ":80",
+        "+1",
+        " 80",
+        "80 ",
+        "65536",
+        "1:2:3",
+        "8080:80/tcp",
+        "0.0.0.0:80:80",
+        "10.0.0.1:80:80",
+        "localhost:80:80",
+        "::1:80:80",
+        "[::1]:80",
+        "[::]:80:80",
+        "[127.0.0.1]:80:80",
+        "[::ffff:127.0.0.1]:80:80",
+        "127.1:80:80",
+        "0x50",
+        "٣",
+        "127.0.0.1::80",
+    ] {
+        let refusal = publish(bad).expect_err(bad);
+        assert_eq!(refusal.code, Code::OptionInvalid);
+        assert!(refusal.message.contains("--publish"), "{bad}: {}", refusal.message);
+    }
+    assert!(user("publish = [\"80\"]").expect_err("no such key").refusal.message.contains("unknown key"));
 }
 
 #[test]

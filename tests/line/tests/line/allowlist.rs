@@ -113,3 +113,40 @@ for name in ["listed.example", "LISTED.example.", "a.b.wild.example", "wild.exam
     });
     assert!(refused, "{}", world.read("events"));
 }
+
+#[test]
+fn what_leads_nowhere_is_told() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let world = World::new();
+    world.profile(
+        "net",
+        "extends = \"default\"\nnetwork = \"allowlist\"\n[egress]\nallow = [\"a.example:443\"]\n",
+    );
+    let script = format!(
+        "{TRY}\nfor host, port in [('192.0.2.1', 80), ('a.example', 81), ('127.0.0.1', 82)]: print(get(host, port))\n\
+         s = socket.socket(type=socket.SOCK_DGRAM)\nfor port in [123, 123, 53]:\n try: s.sendto(b'x', ('192.0.2.1', port))\n except OSError: pass\n"
+    );
+    let targets = |ran: &Ran| -> Vec<(String, String, u64)> {
+        let rows = ran.result().blocked;
+        rows.iter().map(|row| (row.operation.clone(), row.target.to_string(), row.count)).collect()
+    };
+    let row = |operation: &str, target: &str, count| (operation.to_owned(), target.to_owned(), count);
+    let ran = go(&world, &script);
+    assert_eq!(ran.out(), "ConnectionRefusedError\n".repeat(3), "{ran}");
+    let expected = [
+        row("connect", "192.0.2.1:80", 1),
+        row("connect", "a.example:81", 1),
+        row("send", "192.0.2.1:123", 2),
+    ];
+    assert_eq!(targets(&ran), expected, "the sandbox's own loopback is none of it: {ran}");
+    assert!(ran.err().contains("a.example:81"), "{ran}");
+
+    // Without any way out, it says so.
+    let ran =
+        world.line(&["python3", "-c", &format!("{TRY}\nprint(get('192.0.2.1', 443))")]).go().ends_with(0);
+    assert_eq!(ran.out(), "OSError\n", "{ran}");
+    assert_eq!(targets(&ran), [row("connect", "192.0.2.1:443", 1)], "{ran}");
+    assert!(ran.err().contains("`network` is `deny`"), "{ran}");
+}

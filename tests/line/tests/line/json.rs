@@ -33,6 +33,7 @@ fn every_field_is_there_and_true() {
             "limits_hit",
             "outcome",
             "profile",
+            "published",
             "stderr",
             "stdout",
             "traffic",

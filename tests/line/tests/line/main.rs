@@ -22,6 +22,7 @@ mod policy_command;
 mod policy_walls;
 mod profile_errors;
 mod profiles;
+mod publish;
 mod redaction;
 mod shell;
 mod signals;
