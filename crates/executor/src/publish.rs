@@ -2,9 +2,10 @@
 //! port which can't be had is said while nothing runs. Who connects early waits in the kernel's queue.
 //! `live` hands their connections inside.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 
+use rustix::io::Errno;
 use stockade_proto::{Code, Plan, Publish, PublishedPort, Refusal};
 
 /// One published port, open on the host.
@@ -25,11 +26,11 @@ fn door(publish: Publish) -> io::Result<Door> {
 }
 
 fn refuse(publish: Publish, error: &io::Error) -> Refusal {
-    let why = match error.kind() {
-        ErrorKind::AddrInUse => "something else listens there".to_owned(),
-        ErrorKind::PermissionDenied => "the host keeps that port for root".to_owned(),
-        ErrorKind::AddrNotAvailable => "the host has no such address".to_owned(),
-        _ => error.to_string(),
+    let why = match Errno::from_io_error(error) {
+        Some(Errno::ADDRINUSE) => "something else listens there".to_owned(),
+        Some(Errno::ACCESS) => "the host keeps that port for root".to_owned(),
+        Some(Errno::ADDRNOTAVAIL) => "the host has no such address".to_owned(),
+        Some(_) | None => error.to_string(),
     };
     let host = SocketAddr::new(publish.address, publish.host_port);
     Refusal::new(
