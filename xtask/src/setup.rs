@@ -5,6 +5,10 @@
 use crate::process;
 use crate::workspace::cargo;
 use anyhow::{Context, Result, bail};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 /// What a package is for, so that a command can ask for its own part only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,10 +25,18 @@ struct Package {
     need: Need,
     /// For the reader of this table; `setup` prints it with the name.
     reason: &'static str,
+    /// A program that makes the package needless, wherever it comes from.
+    unless: Option<&'static str>,
 }
 
 const fn package(name: &'static str, need: Need, reason: &'static str) -> Package {
-    Package { name, need, reason }
+    Package { name, need, reason, unless: None }
+}
+
+impl Package {
+    const fn unless(self, program: &'static str) -> Self {
+        Self { unless: Some(program), ..self }
+    }
 }
 
 const PACKAGES: &[Package] = &[
@@ -35,6 +47,15 @@ const PACKAGES: &[Package] = &[
     package("python3", Need::Tests, "an interpreter in a sandboxed workspace"),
     package("python3-venv", Need::Tests, "a virtual environment in a sandboxed workspace"),
     package("nodejs", Need::Tests, "a JIT in a sandboxed workspace"),
+    package("curl", Need::Tests, "a client of the network allowlist"),
+    package("python3-pip", Need::Tests, "a client of the network allowlist"),
+    // A vendor's nodejs brings its own npm, and does not go together with Debian's.
+    package("npm", Need::Tests, "a client of the network allowlist").unless("npm"),
+    package("openssl", Need::Tests, "certificates for the servers of the network tests"),
+    package("openssh-client", Need::Tests, "an agent whose socket stays shut"),
+    package("postgresql", Need::Tests, "a server and a client for the socket rules"),
+    package("redis-server", Need::Tests, "another server for the socket rules"),
+    package("redis-tools", Need::Tests, "its client"),
     package("bubblewrap", Need::Tests, "the peer that the benchmarks compare with"),
     package("qemu-system-x86", Need::Guests, "emulates the guest"),
     package("mmdebstrap", Need::Guests, "makes the guest's root file system"),
@@ -63,7 +84,7 @@ pub(crate) fn require(need: Need) -> Result<()> {
 fn install(wanted: impl IntoIterator<Item = &'static Package>) -> Result<()> {
     let mut missing = Vec::new();
     for package in wanted {
-        if !is_installed(package.name)? {
+        if !package.unless.is_some_and(is_on_path) && !is_installed(package.name)? {
             missing.push(package);
         }
     }
@@ -83,7 +104,45 @@ fn install(wanted: impl IntoIterator<Item = &'static Package>) -> Result<()> {
     }
     println!("setup: installing Debian packages: {}", names.join(" "));
     process::run(apt_get().arg("update"))?;
+    let _no_services = NoServices::at(Path::new(POLICY))?;
     process::run(apt_get().args(["install", "--no-install-recommends", "-y"]).args(&names))
+}
+
+/// Where Debian's packages ask whether they may start the service that they bring.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// While it lives no package starts a service: the tests start their own servers, on sockets of their own, and
+/// nobody wants a database on this machine's ports. Whoever has said something about it already is obeyed.
+#[derive(Debug)]
+struct NoServices<'p> {
+    ours: Option<&'p Path>,
+}
+
+/// 101 is "not allowed". The words are for whoever finds it after we were killed.
+const NO: &[u8] = b"#!/bin/sh\n# Of `cargo xtask setup`, for as long as it installs packages.\nexit 101\n";
+
+impl<'p> NoServices<'p> {
+    fn at(path: &'p Path) -> Result<Self> {
+        match OpenOptions::new().write(true).create_new(true).mode(0o755).open(path) {
+            Ok(mut file) => {
+                let here = Self { ours: Some(path) };
+                file.write_all(NO).with_context(|| format!("can't write {}", path.display()))?;
+                Ok(here)
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Self { ours: None }),
+            Err(error) => Err(error).with_context(|| format!("can't make {}", path.display())),
+        }
+    }
+}
+
+impl Drop for NoServices<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.ours
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            eprintln!("setup: {} keeps services from starting and can't be removed: {error}", path.display());
+        }
+    }
 }
 
 fn apt_get() -> std::process::Command {
@@ -101,6 +160,11 @@ fn is_installed(name: &str) -> Result<bool> {
     Ok(String::from_utf8_lossy(&answer.stdout).lines().any(|status| status == "installed"))
 }
 
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
 pub(crate) fn is_root() -> Result<bool> {
     Ok(process::output(process::command("id").arg("-u"))?.trim() == "0")
 }
@@ -116,6 +180,18 @@ fn nextest() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_keeps_services_from_starting_goes_again_unless_it_was_there() {
+        let path = std::env::temp_dir().join(format!("stockade-policy-rc.d-{}", std::process::id()));
+        let first = NoServices::at(&path).unwrap();
+        let said = crate::process::command("sh").arg(&path).status().unwrap();
+        assert_eq!(said.code(), Some(101));
+        drop(NoServices::at(&path).unwrap());
+        assert!(path.exists(), "the second found it and left it");
+        drop(first);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn every_package_is_named_once_and_has_a_reason() {

@@ -102,7 +102,7 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
     let sockets = sockets(profile, report, &home, &layers)?;
     if has_root && sockets.is_some() {
         // After Landlock's rules, which connecting to a socket does not ask.
-        let shown = sockets::mounts(profile, report, &root, &mut warnings)?;
+        let shown = sockets::mounts(profile, report, identity, &root, &mut warnings)?;
         root.extend(shown);
     }
     let network = network(profile, report, &layers, &mut warnings);

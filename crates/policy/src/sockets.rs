@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use stockade_proto::{
-    Bind, Bytes, Code, Mode, Mount, MountKind, Refusal, SocketMode, SocketPattern, SocketPlan, SocketRule,
+    Bind, Bytes, Code, Identity, Mode, Mount, MountKind, Refusal, SocketMode, SocketPattern, SocketPlan,
+    SocketRule,
 };
 
 use crate::profile::{Resolved, View};
-use crate::report::{FoundSocket, HostReport, NeededSocket, SocketObject, SocketPlace};
+use crate::report::{FoundSocket, HostReport, NeededSocket, Object, SocketObject, SocketPlace};
 use crate::request::Caller;
 use crate::socket_paths::{self, Matcher, Names, WORKSPACE};
 use crate::text::{At, Spot};
@@ -131,11 +132,25 @@ fn is_scratch(kind: &MountKind) -> bool {
     matches!(kind, MountKind::Scratch { .. })
 }
 
+/// Whether the root shows the socket through a map of owners that has no place for its own. The kernel lets nobody
+/// write to such an object, and connecting is writing. Where commands can write, a mount of its own would be in
+/// their way; what is masked stays so.
+fn is_nobodys(root: &[Mount], object: &Object, identity: Identity) -> bool {
+    let path = object.path.as_path();
+    let over = root.iter().rev().filter(|mount| path.starts_with(mount.target.as_path()));
+    let mut over = over.filter(|mount| matches!(mount.kind, MountKind::Bind(_) | MountKind::Mask { .. }));
+    let mapped = over.next().is_some_and(
+        |mount| matches!(&mount.kind, MountKind::Bind(bind) if bind.owner_mapped && !bind.writable),
+    );
+    mapped && (object.uid, object.gid) != (identity.uid, identity.gid)
+}
+
 /// Mounts that show the sockets which rules name by their path, on top of the finished root. A read-only bind
 /// is enough to connect to. A link keeps the name that was written, where nothing else stands there.
 pub(crate) fn mounts(
     profile: &Resolved,
     report: &HostReport,
+    identity: Identity,
     root: &[Mount],
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Mount>, Refusal> {
@@ -159,7 +174,8 @@ pub(crate) fn mounts(
             SocketObject::Socket(object) => {
                 let reason = format!("the socket rule {}", rule.name.value);
                 let mut add = |target: &Bytes, kind: MountKind| {
-                    let taken = holds(root, target.as_path(), is_bind)
+                    let through = *target == object.path && is_nobodys(root, object, identity);
+                    let taken = (holds(root, target.as_path(), is_bind) && !through)
                         || mounts.iter().any(|mount| mount.target == *target);
                     if !taken {
                         mounts.push(Mount { target: target.clone(), kind, reason: reason.clone() });

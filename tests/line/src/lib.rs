@@ -5,6 +5,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test's fixture fails by panicking")]
 
 mod line;
+mod peers;
 mod ran;
 mod tree;
 mod world;
@@ -13,6 +14,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 pub use line::Line;
+pub use peers::{Daemon, Identity, Peers, shell};
 pub use ran::{Ran, Running, said_no};
 pub use tree::{
     await_process, cgroup_directories, children, command_line, descendants, find_marked, kill, kill_marked,

@@ -208,7 +208,11 @@ fn socket(path: &str) -> Object {
 }
 
 fn found(profile: &Resolved, what: &[(&str, Option<&str>, SocketObject)]) -> HostReport {
-    let mut report = report(1000);
+    found_by(1000, profile, what)
+}
+
+fn found_by(uid: u32, profile: &Resolved, what: &[(&str, Option<&str>, SocketObject)]) -> HostReport {
+    let mut report = report(uid);
     for needed in needed_sockets(profile, &report.caller).expect("expanded") {
         let asked = match &needed.place {
             SocketPlace::Path(path) => path.to_string(),
@@ -334,6 +338,27 @@ fn what_is_visible_anyway_is_not_mounted_again() {
     assert!(plan.mounts.iter().all(|mount| !mount.target.to_string().ends_with(".sock")));
     let rules = &plan.sockets.as_ref().expect("watched").rules;
     assert!(rules[0].patterns.contains(&SocketPattern::Path(Bytes::from("/home/ada/w/y.sock"))));
+}
+
+/// Host root shows directories through a map with one owner: to a socket of anyone else nobody can connect there.
+#[test]
+fn a_socket_of_another_owner_is_shown_beside_the_map_of_owners() {
+    let path = "/home/ada/w/z.sock";
+    let shown = |view: &str, uid: u32, owner: u32| {
+        let text = format!("fs = \"{view}\"\n{}", rule("r", &format!("\"{path}\""), "decision = \"allow\""));
+        let profile = user(&text).expect("valid");
+        let socket = Object { uid: owner, gid: owner, ..socket(path) };
+        let found = found_by(uid, &profile, &[(path, Some(path), SocketObject::Socket(socket))]);
+        let plan = plan(&request(&["true"]), &profile, &found).expect("planned");
+        plan.mounts.iter().any(|mount| {
+            mount.target == Bytes::from(path)
+                && matches!(&mount.kind, MountKind::Bind(bind) if !bind.owner_mapped && !bind.writable)
+        })
+    };
+    assert!(shown("workspace-readonly", 0, 101));
+    assert!(!shown("workspace-readonly", 0, 1000), "the owner's own");
+    assert!(!shown("workspace-rw", 0, 101), "commands could not remove what they see there");
+    assert!(!shown("workspace-readonly", 1000, 101), "nothing is mapped for an ordinary user");
 }
 
 #[test]
