@@ -1,6 +1,8 @@
 //! The `stockade` command. Each subcommand is a file; this one only tells them apart, prints what
 //! went wrong once, and turns it into an exit code.
 
+#![cfg_attr(not(test), no_main)]
+
 mod doctor;
 mod identifier;
 mod policy_command;
@@ -9,8 +11,6 @@ mod report;
 mod run;
 mod say;
 mod secrets;
-
-use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use stockade_executor::Abort;
@@ -22,6 +22,15 @@ use stockade_proto::exit;
 struct Arguments {
     #[command(subcommand)]
     command: Verb,
+}
+
+/// The words of `run` alone: clap builds everything that it knows before it looks at the first word, and this is
+/// the verb that is waited for.
+#[derive(Debug, Parser)]
+#[command(name = "stockade run")]
+struct RunAlone {
+    #[command(flatten)]
+    arguments: run::RunArguments,
 }
 
 #[derive(Debug, Subcommand)]
@@ -40,12 +49,34 @@ enum Verb {
     Codes,
 }
 
-fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+/// What is wrong with the words of `run`, and their help, is said by the whole.
+fn parse() -> Result<Verb, clap::Error> {
+    let words = || std::env::args_os().skip(1);
+    if words().next().is_some_and(|word| word == "run")
+        && let Ok(RunAlone { arguments }) = RunAlone::try_parse_from(words())
+    {
+        return Ok(Verb::Run(Box::new(arguments)));
+    }
+    Arguments::try_parse().map(|arguments| arguments.command)
+}
+
+#[cfg(not(test))]
+mod entry {
+    stockade_sys::entry!(crate::stockade);
+}
+
+#[cfg(test)]
+fn main() -> std::process::ExitCode {
+    std::process::ExitCode::from(stockade())
+}
+
+/// The whole program, to its exit code.
+fn stockade() -> u8 {
+    let verb = match parse() {
+        Ok(verb) => verb,
         Err(error) => return usage(&error),
     };
-    let ended = match arguments.command {
+    let ended = match verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Policy(command) => {
             policy_command::policy(command, &mut anstream::stdout()).map_err(|failure| match failure {
@@ -58,16 +89,16 @@ fn main() -> ExitCode {
         Verb::Codes => say::codes(),
     };
     match ended {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(abort) => {
             say::abort(&abort);
-            ExitCode::from(say::exit_code(&abort))
+            say::exit_code(&abort)
         }
     }
 }
 
 /// A usage error is a refusal: it must not look like a command's own exit code 2.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(error: &clap::Error) -> u8 {
     let printed = error.print();
-    if error.use_stderr() || printed.is_err() { ExitCode::from(exit::REFUSED) } else { ExitCode::SUCCESS }
+    if error.use_stderr() || printed.is_err() { exit::REFUSED } else { 0 }
 }

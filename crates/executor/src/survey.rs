@@ -34,6 +34,10 @@ const MAX_MATCHES: usize = 4_096;
 /// `.git` files, git settings and passwd: read whole, so bounded.
 const MAX_TEXT_BYTES: u64 = 1024 * 1024;
 
+/// Room for the first read of such a file.
+const FIRST_PIECE_MIN: usize = 256;
+const FIRST_PIECE_MAX: usize = 64 * 1024;
+
 /// Entries of an exposed toolchain that are looked at for credentials; a larger one is not shown.
 const MAX_SCAN: usize = 20_000;
 
@@ -218,7 +222,9 @@ fn read_regular(fd: OwnedFd, limit: u64) -> Result<Vec<u8>, String> {
     if !FileType::from_raw_mode(stat.st_mode).is_file() {
         return Err("is not a regular file".to_owned());
     }
-    let mut text = Vec::new();
+    // What it says it holds, in one piece. Files of the kernel's say nothing and are small.
+    let said = usize::try_from(stat.st_size).unwrap_or(0).min(FIRST_PIECE_MAX);
+    let mut text = Vec::with_capacity(said + FIRST_PIECE_MIN);
     let read = fs::File::from(fd).take(limit + 1).read_to_end(&mut text);
     match read {
         Ok(count) if u64::try_from(count).is_ok_and(|count| count <= limit) => Ok(text),

@@ -7,6 +7,8 @@ use stockade_launch::{
 };
 use stockade_nolibc::{Errno, Fd, close_all_from, map_file, receive, send};
 
+use crate::stages::Places;
+
 /// Why a stage failed, and on what.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -40,17 +42,23 @@ pub(crate) struct Context {
     pub(crate) donations: [Option<Fd>; MAX_DONATIONS],
     /// The new root, from the `ground` stage to the `pivot` stage.
     pub(crate) root: Option<NewRoot>,
-    /// For a supervisor that obeys the same rules, from the `landlock` stage to the `seccomp` stage.
+    /// For a supervisor that obeys the same rules, from the `landlock` stage to the `verify` stage.
     pub(crate) ruleset: Option<Fd>,
+    /// Offered to the supervisor in the `seccomp` stage, until the `verify` stage.
+    pub(crate) listener: Option<Fd>,
+    /// From the `verify` stage to the `exec` stage: the caller's, which the command must not inherit.
+    pub(crate) ignored_signals: u64,
     /// The command, from the `exec` stage on.
     pub(crate) command: i32,
 }
 
 /// A root under construction.
 pub(crate) struct NewRoot {
-    pub(crate) root: Fd,
+    pub(crate) places: Places,
     /// The tmpfs behind every private directory.
     pub(crate) scratch: Fd,
+    /// What covers a file, and what covers a directory.
+    pub(crate) masks: [Fd; 2],
     /// Private directories made so far.
     pub(crate) scratches: u32,
 }
@@ -73,15 +81,22 @@ impl Context {
             donations: [const { None }; MAX_DONATIONS],
             root: None,
             ruleset: None,
+            listener: None,
+            ignored_signals: 0,
             command: 0,
         })
     }
 
-    /// Shows descriptors to the executor and waits until it has taken them. Ours are closed by whoever holds them.
-    pub(crate) fn offer(&mut self, what: Offer, fds: &[i32]) -> Result<(), Failure> {
+    /// Shows descriptors to the executor. They stay open until [`Self::taken`].
+    pub(crate) fn offer(&self, what: Offer, fds: &[i32]) -> Result<(), Failure> {
         let mut buffer = [0; MAX_MESSAGE];
         let length = FromInit::Offered { what, fds: Offered::Numbers(fds) }.encode(&mut buffer);
         send(&self.control, &buffer[..length])?;
+        Ok(())
+    }
+
+    /// Waits until the executor has taken what was offered.
+    pub(crate) fn taken(&mut self) -> Result<(), Failure> {
         self.expect(ToInit::Taken)?;
         Ok(())
     }

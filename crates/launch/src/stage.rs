@@ -29,6 +29,7 @@ macro_rules! stages {
 stages! {
     Receive "receive" "read the ground"
     Session "session" "leave the caller's session"
+    Namespaces "namespaces" "make the sandbox's namespaces"
     Identity "identity" "take on the sandbox's user"
     Keyring "keyring" "join an empty keyring"
     Hostname "hostname" "set the host name"

@@ -59,7 +59,7 @@ pub(crate) mod nr {
     pub(crate) const BIND: usize = 49;
     pub(crate) const LISTEN: usize = 50;
     pub(crate) const SETSOCKOPT: usize = 54;
-    pub(crate) const FORK: usize = 57;
+    pub(crate) const CLONE: usize = 56;
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const WAIT4: usize = 61;
     pub(crate) const KILL: usize = 62;
@@ -70,7 +70,6 @@ pub(crate) mod nr {
     pub(crate) const SETGROUPS: usize = 116;
     pub(crate) const SETRESUID: usize = 117;
     pub(crate) const SETRESGID: usize = 119;
-    pub(crate) const CAPGET: usize = 125;
     pub(crate) const CAPSET: usize = 126;
     pub(crate) const PIVOT_ROOT: usize = 155;
     pub(crate) const PRCTL: usize = 157;
@@ -82,11 +81,11 @@ pub(crate) mod nr {
     pub(crate) const KEYCTL: usize = 250;
     pub(crate) const OPENAT: usize = 257;
     pub(crate) const MKDIRAT: usize = 258;
+    pub(crate) const MKNODAT: usize = 259;
     pub(crate) const UNSHARE: usize = 272;
     pub(crate) const SYMLINKAT: usize = 266;
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const SIGNALFD4: usize = 289;
-    pub(crate) const PIPE2: usize = 293;
     pub(crate) const PRLIMIT64: usize = 302;
     pub(crate) const SECCOMP: usize = 317;
     pub(crate) const STATX: usize = 332;

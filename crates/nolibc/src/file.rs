@@ -1,4 +1,4 @@
-//! Files, directories, pipes.
+//! Files and directories.
 
 use core::ffi::CStr;
 
@@ -83,6 +83,15 @@ pub fn mkdirat(base: &Fd, path: &CStr, mode: u32) -> Result<(), Errno> {
     made.map(drop)
 }
 
+/// An empty regular file, which must not be there yet.
+pub fn make_file(base: &Fd, path: &CStr, mode: u32) -> Result<(), Errno> {
+    const S_IFREG: u32 = 0o100_000;
+    let arguments = [base.raw(), path.as_ptr() as usize, (S_IFREG | mode) as usize, 0, 0, 0];
+    // SAFETY: `path` is NUL-terminated and only read.
+    let made = unsafe { call(nr::MKNODAT, arguments) };
+    made.map(drop)
+}
+
 pub fn symlinkat(to: &CStr, base: &Fd, path: &CStr) -> Result<(), Errno> {
     let arguments = [to.as_ptr() as usize, base.raw(), path.as_ptr() as usize, 0, 0, 0];
     // SAFETY: both strings are NUL-terminated and only read.
@@ -110,15 +119,6 @@ pub fn read(fd: &Fd, buffer: &mut [u8]) -> Result<usize, Errno> {
 pub fn write(fd: &Fd, bytes: &[u8]) -> Result<usize, Errno> {
     // SAFETY: the kernel reads at most `bytes.len()` bytes of `bytes`.
     unsafe { call(nr::WRITE, [fd.raw(), bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }
-}
-
-pub fn pipe() -> Result<(Fd, Fd), Errno> {
-    let mut ends = [0_i32; 2];
-    let flags = usize::try_from(O_CLOEXEC).unwrap_or(0);
-    // SAFETY: the kernel writes two ints into `ends`.
-    let made = unsafe { call(nr::PIPE2, [ends.as_mut_ptr() as usize, flags, 0, 0, 0, 0]) };
-    made?;
-    Ok((Fd::from_kernel(ends[0]), Fd::from_kernel(ends[1])))
 }
 
 /// The parts of `struct statx` that are used, at their places in its 256 bytes.

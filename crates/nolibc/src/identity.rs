@@ -4,11 +4,9 @@ use crate::Errno;
 use crate::call::{call, ignore, nr};
 
 const PR_SET_DUMPABLE: usize = 4;
-const PR_CAPBSET_READ: usize = 23;
 const PR_CAPBSET_DROP: usize = 24;
 const PR_SET_SECUREBITS: usize = 28;
 const PR_CAP_AMBIENT: usize = 47;
-const PR_CAP_AMBIENT_IS_SET: usize = 1;
 const PR_CAP_AMBIENT_CLEAR_ALL: usize = 4;
 
 /// NOROOT, NO_SETUID_FIXUP and KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock.
@@ -100,31 +98,4 @@ pub fn drop_capabilities() -> Result<(), Errno> {
     // SAFETY: version 3 takes a header and two sets of three words, which the kernel reads.
     let set = unsafe { call(nr::CAPSET, arguments) };
     set.map(drop)
-}
-
-/// Asks the kernel whether this process has any capability: effective, permitted or inheritable.
-pub fn has_capabilities() -> Result<bool, Errno> {
-    let head = CapabilityHead { version: CAPABILITY_VERSION_3, pid: 0 };
-    let mut sets: CapabilitySets = [u32::MAX; 6];
-    let arguments = [&raw const head as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];
-    // SAFETY: version 3 fills two sets of three words, the size of `sets`.
-    unsafe { call(nr::CAPGET, arguments) }?;
-    Ok(sets != [0; 6])
-}
-
-/// Whether any program could gain one: the bounding and ambient sets.
-pub fn can_gain_capabilities() -> Result<bool, Errno> {
-    for capability in CAPABILITY_NUMBERS {
-        match prctl([PR_CAPBSET_READ, capability, 0, 0, 0]) {
-            Ok(bounding) => {
-                let ambient = prctl([PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, capability, 0, 0])?;
-                if bounding != 0 || ambient != 0 {
-                    return Ok(true);
-                }
-            }
-            Err(Errno::INVAL) => break,
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(false)
 }

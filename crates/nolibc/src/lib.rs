@@ -21,30 +21,31 @@ mod runtime;
 mod security;
 mod signal;
 mod socket;
+mod status;
 
 pub use errno::Errno;
 pub use fd::{CWD, Fd};
 pub use file::{
-    Stat, chdir, fchdir, map_file, mkdirat, numeric_entries, open_below, open_create, open_path, openat,
-    pipe, read, stat, symlinkat, write,
+    Stat, chdir, fchdir, make_file, map_file, mkdirat, numeric_entries, open_below, open_create, open_path,
+    openat, read, stat, symlinkat, write,
 };
 pub use identity::{
-    can_gain_capabilities, clear_groups, drop_bounding_set, drop_capabilities, has_capabilities,
-    join_new_keyring, set_dumpable, set_gid, set_hostname, set_uid, umask,
+    clear_groups, drop_bounding_set, drop_capabilities, join_new_keyring, set_dumpable, set_gid,
+    set_hostname, set_uid, umask,
 };
 pub use mount::{
-    Attr, bind_tree, fs_context, make_private, move_onto, pivot_here, set_attr, set_attr_recursive,
-    unmount_old,
+    Attr, bind_tree, bind_tree_at, fs_context, make_private, move_onto, move_onto_name, pivot_here, set_attr,
+    set_attr_recursive, unmount_old,
 };
 pub use network::{Family, Transport, catch_every_address, listen_everywhere, stream_socket};
 pub use process::{
-    Forked, Pointers, close_all_from, close_on_exec_from, close_range, execve, exit, fork, getpid,
-    highest_foreign_fd, new_cgroup_namespace, set_death_signal, set_rlimit, set_subreaper, setsid, wait_any,
+    Namespaces, Pointers, close_all_from, close_on_exec_from, close_range, enter_new, execve, exit, getpid,
+    highest_foreign_fd, set_death_signal, set_rlimit, set_subreaper, setsid, spawn, wait_any,
 };
 pub use runtime::Arguments;
 pub use security::{
-    add_path_rule, create_ruleset, install_filter, install_supervised_filter, no_new_privs,
-    no_new_privs_is_set, restrict_self, seccomp_mode,
+    add_path_rule, create_ruleset, install_filter, install_supervised_filter, no_new_privs, restrict_self,
 };
-pub use signal::{block_all, kill, kill_every, poll_two, reset_all, signal_fd, unblock_all};
+pub use signal::{block_all, kill, kill_every, poll_two, reset, signal_fd, unblock_all};
 pub use socket::{Received, loopback_up, receive, send};
+pub use status::{Status, own_status};

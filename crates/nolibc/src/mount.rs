@@ -6,10 +6,12 @@ use crate::call::{call, nr};
 use crate::{Errno, Fd};
 
 const AT_EMPTY_PATH: usize = 0x1000;
+const AT_SYMLINK_NOFOLLOW: usize = 0x100;
 const AT_RECURSIVE: usize = 0x8000;
 const OPEN_TREE_CLONE: usize = 1;
 const OPEN_TREE_CLOEXEC: usize = 0o2_000_000;
-const MOVE_MOUNT_BOTH_EMPTY: usize = 0x04 | 0x40;
+const MOVE_MOUNT_FROM_EMPTY: usize = 0x04;
+const MOVE_MOUNT_BOTH_EMPTY: usize = MOVE_MOUNT_FROM_EMPTY | 0x40;
 const FSOPEN_CLOEXEC: usize = 1;
 const FSCONFIG_SET_STRING: usize = 1;
 const FSCONFIG_CMD_CREATE: usize = 6;
@@ -71,6 +73,23 @@ pub fn bind_tree(place: &Fd) -> Result<Fd, Errno> {
     // SAFETY: the path is an empty C string.
     let tree = unsafe { call(nr::OPEN_TREE, [place.raw(), c"".as_ptr() as usize, flags, 0, 0, 0]) };
     Fd::from_result(tree?)
+}
+
+/// The same for a name in a directory; a link is not followed.
+pub fn bind_tree_at(directory: &Fd, name: &CStr) -> Result<Fd, Errno> {
+    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the path is a C string.
+    let tree = unsafe { call(nr::OPEN_TREE, [directory.raw(), name.as_ptr() as usize, flags, 0, 0, 0]) };
+    Fd::from_result(tree?)
+}
+
+/// Attaches a detached tree on top of what `name` is in `directory`. A link is covered, not followed.
+pub fn move_onto_name(tree: &Fd, directory: &Fd, name: &CStr) -> Result<(), Errno> {
+    let (empty, name) = (c"".as_ptr() as usize, name.as_ptr() as usize);
+    // SAFETY: both paths are C strings.
+    let moved =
+        unsafe { call(nr::MOVE_MOUNT, [tree.raw(), empty, directory.raw(), name, MOVE_MOUNT_FROM_EMPTY, 0]) };
+    moved.map(drop)
 }
 
 /// Attaches a detached tree on top of `place`.

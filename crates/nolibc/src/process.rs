@@ -1,5 +1,6 @@
-//! Processes: fork, exec, wait, and what a process takes along.
+//! Processes: spawn, exec, wait, and what a process takes along.
 
+use core::arch::asm;
 use core::ffi::CStr;
 
 use crate::call::{call, ignore, int, nr};
@@ -28,11 +29,28 @@ pub fn getpid() -> i32 {
     number(unsafe { call(nr::GETPID, [0; 6]) })
 }
 
-/// The cgroup that we are in becomes the root of what we and our children see.
-pub fn new_cgroup_namespace() -> Result<(), Errno> {
-    const CLONE_NEWCGROUP: usize = 0x0200_0000;
+/// Kinds of namespaces that a process can leave for new ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespaces(usize);
+
+impl Namespaces {
+    pub const NONE: Self = Self(0);
+    pub const MOUNT: Self = Self(0x0002_0000);
+    /// The cgroup that we are in becomes the root of what we and our children see.
+    pub const CGROUP: Self = Self(0x0200_0000);
+    pub const UTS: Self = Self(0x0400_0000);
+    pub const IPC: Self = Self(0x0800_0000);
+    pub const NET: Self = Self(0x4000_0000);
+
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+pub fn enter_new(namespaces: Namespaces) -> Result<(), Errno> {
     // SAFETY: a number.
-    let made = unsafe { call(nr::UNSHARE, [CLONE_NEWCGROUP, 0, 0, 0, 0, 0]) };
+    let made = unsafe { call(nr::UNSHARE, [namespaces.0, 0, 0, 0, 0, 0]) };
     made.map(drop)
 }
 
@@ -87,17 +105,44 @@ pub fn set_rlimit(resource: u32, value: u64) -> Result<(), Errno> {
     set.map(drop)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forked {
-    Child,
-    Parent { child: i32 },
-}
-
-/// A plain fork: this process has one thread, a few pages and no locks.
-pub fn fork() -> Result<Forked, Errno> {
-    // SAFETY: the child gets its own copy of all memory and both sides go on from here.
-    let child = number(Ok(unsafe { call(nr::FORK, [0; 6]) }?));
-    Ok(if child == 0 { Forked::Child } else { Forked::Parent { child } })
+/// Runs `child` in a new process that shares our memory and our stack below here, and gives its pid back to us
+/// once it has left by `execve` or `exit`: until then we stand still, so that nothing changes under either.
+/// Nothing is copied, and what it writes into `shared` is ours to read.
+pub fn spawn<T>(shared: &T, child: extern "C" fn(&T) -> !) -> Result<i32, Errno> {
+    const CLONE_VM: usize = 0x100;
+    const CLONE_VFORK: usize = 0x4000;
+    const SIGCHLD: usize = 17;
+    let answer: isize;
+    // SAFETY: in us only rax, rcx and r11 change. The child stands on our stack pointer and calls on from there;
+    // it never comes back past `call`, and what it pushes is below anything that we will look at.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "and rsp, -16",
+            "mov rdi, r12",
+            "call r13",
+            "ud2",
+            "2:",
+            inlateout("rax") nr::CLONE => answer,
+            in("rdi") CLONE_VM | CLONE_VFORK | SIGCHLD,
+            in("rsi") 0_usize,
+            in("rdx") 0_usize,
+            in("r10") 0_usize,
+            in("r8") 0_usize,
+            in("r12") shared,
+            in("r13") child,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    if answer > 0 {
+        i32::try_from(answer).map_err(|_| Errno::BADMSG)
+    } else {
+        Err(Errno(i32::try_from(-answer).unwrap_or(i32::MAX)))
+    }
 }
 
 /// Pointers to C strings, ended by null, in memory of the kernel's.

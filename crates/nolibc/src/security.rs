@@ -4,23 +4,12 @@ use crate::call::{call, nr};
 use crate::identity::prctl;
 use crate::{Errno, Fd};
 
-const PR_GET_SECCOMP: usize = 21;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
-const PR_GET_NO_NEW_PRIVS: usize = 39;
 const RULE_PATH_BENEATH: usize = 1;
 const SECCOMP_SET_MODE_FILTER: usize = 1;
 
 pub fn no_new_privs() -> Result<(), Errno> {
     prctl([PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0]).map(drop)
-}
-
-pub fn no_new_privs_is_set() -> Result<bool, Errno> {
-    Ok(prctl([PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0])? == 1)
-}
-
-/// 0 none, 2 filter.
-pub fn seccomp_mode() -> Result<usize, Errno> {
-    prctl([PR_GET_SECCOMP, 0, 0, 0, 0])
 }
 
 /// `handled_access_fs`, `handled_access_net`, `scoped`.

@@ -23,17 +23,13 @@ pub fn unblock_all() -> Result<(), Errno> {
     mask(SIG_SETMASK, 0)
 }
 
-/// Back to the default action for every signal: ignored ones would be inherited through `execve`.
-pub fn reset_all() -> Result<(), Errno> {
+/// Back to the default action for these signals (bit 0 is signal 1): ignored ones would be inherited through
+/// `execve`, handled ones are not.
+pub fn reset(signals: u64) -> Result<(), Errno> {
     let default = [0_u64; 4];
-    for signal in 1..=64_usize {
+    for signal in (1..=64_usize).filter(|signal| signals >> (signal - 1) & 1 == 1) {
         // SAFETY: a zeroed `struct sigaction` is SIG_DFL; the kernel only reads it.
-        let set = unsafe { call(nr::RT_SIGACTION, [signal, default.as_ptr() as usize, 0, SET_SIZE, 0, 0]) };
-        match set {
-            // KILL and STOP can't be set.
-            Ok(_) | Err(Errno::INVAL) => {}
-            Err(errno) => return Err(errno),
-        }
+        unsafe { call(nr::RT_SIGACTION, [signal, default.as_ptr() as usize, 0, SET_SIZE, 0, 0]) }?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stockade_proto::{Decision, UnixSocketOp};
-use stockade_sockets::{Asked, Config, Supervisor, Verdict, Witness};
+use stockade_sockets::{Asked, Config, Sandbox, Supervisor, Verdict, Witness};
 use stockade_sys::notify;
 
 const WORD: &str = "STOCKADE_ROUND_TRIP";
@@ -203,14 +203,13 @@ fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error
     let mut supervisor = None;
     let mut thread = None;
     if let Kind::Decided(identity) = kind {
-        supervisor = Some(Supervisor::start(Config {
-            listener,
+        let prepared = Supervisor::prepare(Config {
             execution: "bench".into(),
             decide: Arc::new(allow),
             witness: Arc::new(Nobody),
             identity,
-            landlock: None,
-        })?);
+        })?;
+        supervisor = Some(prepared.start(Sandbox { listener, landlock: None })?);
     } else {
         notify::switch_on_one_cpu(listener.as_fd())?;
         thread = Some(std::thread::spawn(move || bare(listener, stopped.into())));

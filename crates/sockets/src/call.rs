@@ -40,7 +40,7 @@ pub(crate) struct Ground {
     pub(crate) listener: OwnedFd,
     /// `/proc`, and our own `fd` in it.
     pub(crate) proc: OwnedFd,
-    pub(crate) descriptors: OwnedFd,
+    pub(crate) descriptors: Arc<OwnedFd>,
     pub(crate) execution: String,
     pub(crate) decide: Arc<dyn Decide>,
     pub(crate) witness: Arc<dyn Witness>,

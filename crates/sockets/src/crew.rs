@@ -1,13 +1,14 @@
 //! The threads. One leads: it receives calls and performs them on the spot. One watches: when the leader has
 //! been in the same call for a few milliseconds, the watch takes the lead, starts a new watch, and the old
 //! leader ends with its call. So a call that blocks stalls no other, and one that does not costs no hand-over.
-//! The watch also looks after the calls that block: it interrupts one whose caller died or has a signal.
+//! The watch also looks after the calls that block: it interrupts one whose caller died or has a signal. Both are
+//! recruited before there is a listener, so that nobody waits for a thread to start.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
 use stockade_sys::notify;
 
 use crate::call::{Ground, errno, serve};
+use crate::identity::Identity;
 use crate::post::{Duty, Post, Reason};
 use crate::status::{Pending, Status};
 
@@ -42,13 +44,74 @@ pub(crate) struct Crew {
     armed: AtomicBool,
     posts: Mutex<Vec<Arc<Post>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// How many have a role.
+    on_duty: Mutex<usize>,
+    /// One has left it.
+    left: Condvar,
 }
 
-/// What a thread starts as.
+/// What a thread is told to be.
 enum Role {
-    Leader(Arc<Post>),
-    /// Over the leader at this post, once it is known that one is needed.
-    Watch(Receiver<Arc<Post>>),
+    Leader,
+    /// Over the leader at the post.
+    Watch,
+}
+
+/// What a thread must know to be one that may perform calls.
+#[derive(Debug, Clone)]
+pub(crate) struct Footing {
+    /// Our own `fd` directory in `/proc`.
+    pub(crate) descriptors: Arc<OwnedFd>,
+    pub(crate) identity: Option<Identity>,
+}
+
+impl Footing {
+    fn settle(&self) -> Result<(), Errno> {
+        notify::accept_interrupts().map_err(|error| errno(&error))?;
+        // In this order: our own descriptors are open to whoever we become, but the way there may not be.
+        notify::stand_in_directory(self.descriptors.as_fd()).map_err(|error| errno(&error))?;
+        self.identity.map_or(Ok(()), Identity::settle)
+    }
+}
+
+struct Order {
+    crew: Arc<Crew>,
+    role: Role,
+    post: Arc<Post>,
+}
+
+/// A thread that waits for its role; without one it ends.
+pub(crate) struct Recruit {
+    settled: Receiver<Result<(), Errno>>,
+    orders: SyncSender<Order>,
+    thread: JoinHandle<()>,
+}
+
+impl Recruit {
+    pub(crate) fn new(footing: Footing) -> io::Result<Self> {
+        let (tell, settled) = sync_channel(1);
+        let (orders, ordered) = sync_channel::<Order>(1);
+        let thread =
+            std::thread::Builder::new().name("sockets".to_owned()).stack_size(STACK).spawn(move || {
+                let footed = footing.settle();
+                let fit = footed.is_ok();
+                if tell.send(footed).is_ok()
+                    && fit
+                    && let Ok(Order { crew, role, post }) = ordered.recv()
+                {
+                    crew.run(&role, post);
+                }
+            })?;
+        Ok(Self { settled, orders, thread })
+    }
+
+    /// Waits until it is who it must be.
+    fn settled(self) -> io::Result<Self> {
+        match self.settled.recv_timeout(BEGIN) {
+            Ok(settled) => settled.map(|()| self).map_err(io::Error::from),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,6 +129,8 @@ impl Drop for Alive<'_> {
         if !self.ended_well {
             self.crew.fail();
         }
+        *locked(&self.crew.on_duty) -= 1;
+        self.crew.left.notify_all();
     }
 }
 
@@ -80,63 +145,43 @@ impl Crew {
             armed: AtomicBool::new(false),
             posts: Mutex::new(Vec::new()),
             threads: Mutex::new(Vec::new()),
+            on_duty: Mutex::new(0),
+            left: Condvar::new(),
         }
     }
 
-    /// Starts the first leader and its watch.
-    pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
+    /// Gives the first leader and its watch their roles.
+    pub(crate) fn begin(self: &Arc<Self>, leader: Recruit, watch: Recruit) -> io::Result<()> {
         let post = Arc::new(Post::default());
-        let (tell, told) = sync_channel(1);
-        self.spawn(Role::Watch(told))?;
-        self.spawn(Role::Leader(Arc::clone(&post)))?;
-        tell.send(post).map_err(io::Error::other)
+        let (leader, watch) = (leader.settled()?, watch.settled()?);
+        self.order(watch, Role::Watch, Arc::clone(&post))?;
+        self.order(leader, Role::Leader, post)
     }
 
-    /// Starts a thread, and waits until it is who it must be.
-    fn spawn(self: &Arc<Self>, role: Role) -> io::Result<()> {
-        let (begun, begins) = sync_channel(1);
-        let crew = Arc::clone(self);
-        let thread = std::thread::Builder::new()
-            .name("sockets".to_owned())
-            .stack_size(STACK)
-            .spawn(move || crew.run(role, &begun))?;
-        {
-            let mut threads = locked(&self.threads);
-            threads.retain(|thread| !thread.is_finished());
-            threads.push(thread);
-        }
-        match begins.recv_timeout(BEGIN) {
-            Ok(result) => result.map_err(io::Error::from),
-            Err(error @ (RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected)) => {
-                Err(io::Error::other(error))
-            }
-        }
+    fn recruit(&self) -> io::Result<Recruit> {
+        let Ground { descriptors, identity, .. } = &self.ground;
+        Recruit::new(Footing { descriptors: Arc::clone(descriptors), identity: *identity })?.settled()
     }
 
-    fn run(self: Arc<Self>, role: Role, begun: &SyncSender<Result<(), Errno>>) {
-        let settled = self.settle();
-        let fit = settled.is_ok();
-        if begun.send(settled).is_err() || !fit {
-            return;
+    fn order(self: &Arc<Self>, recruit: Recruit, role: Role, post: Arc<Post>) -> io::Result<()> {
+        *locked(&self.on_duty) += 1;
+        let ordered = recruit.orders.send(Order { crew: Arc::clone(self), role, post });
+        if ordered.is_err() {
+            *locked(&self.on_duty) -= 1;
         }
+        let mut threads = locked(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(recruit.thread);
+        ordered.map_err(|_| io::Error::other("a thread of the supervisor is gone"))
+    }
+
+    fn run(self: Arc<Self>, role: &Role, post: Arc<Post>) {
         let mut alive = Alive { crew: &self, ended_well: false };
         let ended = match role {
-            Role::Leader(post) => self.lead(&post),
-            Role::Watch(told) => match told.recv() {
-                Ok(leader) => self.watch(leader),
-                // No watch was needed after all.
-                Err(_) => Ok(()),
-            },
+            Role::Leader => self.lead(&post),
+            Role::Watch => self.watch(post),
         };
         alive.ended_well = ended.is_ok();
-    }
-
-    /// Makes the calling thread one that may perform calls.
-    fn settle(&self) -> Result<(), Errno> {
-        notify::accept_interrupts().map_err(|error| errno(&error))?;
-        // In this order: our own descriptors are open to whoever we become, but the way there may not be.
-        notify::stand_in_directory(self.ground.descriptors.as_fd()).map_err(|error| errno(&error))?;
-        self.ground.identity.map_or(Ok(()), crate::identity::Identity::settle)
     }
 
     pub(crate) fn fail(&self) {
@@ -267,20 +312,20 @@ impl Crew {
 
     /// Leaves the leader to its call and gives a post to lead at, with a new watch over it.
     fn take_over(self: &Arc<Self>, leader: &Arc<Post>, count: u64) -> Option<Arc<Post>> {
-        let (tell, told) = sync_channel(1);
         let crowded = locked(&self.posts).len() > BLOCKED_MAX;
-        if crowded || self.spawn(Role::Watch(told)).is_err() {
+        let watch = if crowded { None } else { self.recruit().ok() };
+        let Some(watch) = watch else {
             if leader.busy() == Some(count) {
                 leader.give_up(Reason::Crowded);
                 self.interrupt(leader);
             }
             return None;
-        }
+        };
         if !leader.relieve(count) {
             return None;
         }
         let post = Arc::new(Post::default());
-        tell.send(Arc::clone(&post)).ok()?;
+        self.order(watch, Role::Watch, Arc::clone(&post)).ok()?;
         Some(post)
     }
 
@@ -313,24 +358,25 @@ impl Crew {
         }
     }
 
-    /// Interrupts every call; threads that ended are joined. True when none is left.
-    pub(crate) fn wind_down(&self) -> bool {
+    /// Interrupts every call and waits a little; threads that ended are joined. True when none is left.
+    pub(crate) fn wind_down(&self, patience: Duration) -> bool {
         for post in locked(&self.posts).iter() {
             post.give_up(Reason::Stopped);
             if notify::interrupt(post.tid()).is_err() {
                 // As above.
             }
         }
-        let mut threads = locked(&self.threads);
-        let (over, running): (Vec<_>, Vec<_>) = threads.drain(..).partition(JoinHandle::is_finished);
-        *threads = running;
-        let left = threads.len();
-        drop(threads);
-        for thread in over {
+        let on_duty = locked(&self.on_duty);
+        let waited = self.left.wait_timeout_while(on_duty, patience, |on_duty| *on_duty > 0);
+        if *waited.unwrap_or_else(PoisonError::into_inner).0 > 0 {
+            return false;
+        }
+        for thread in locked(&self.threads).drain(..) {
+            // It has no duty any more: this takes as long as it takes a thread to end.
             if thread.join().is_err() {
                 self.fail();
             }
         }
-        left == 0
+        true
     }
 }

@@ -47,4 +47,4 @@ mod status;
 mod supervisor;
 
 pub use decide::{Address, Asked, Decide, Outward, Transport, Verdict, Witness};
-pub use supervisor::{Config, StartError, StopError, Supervisor};
+pub use supervisor::{Config, Prepared, Sandbox, StartError, StopError, Supervisor};

@@ -1,4 +1,4 @@
-//! The door: start over a listener, be told of a failure, stop.
+//! The door: get ready, start over a listener, be told of a failure, stop.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use stockade_sys::notify;
 use thiserror::Error;
 
 use crate::call::Ground;
-use crate::crew::Crew;
+use crate::crew::{Crew, Footing, Recruit};
 use crate::decide::{Decide, Witness};
 use crate::identity::Identity;
 use crate::own::Own;
@@ -24,28 +24,50 @@ use crate::process::Processes;
 
 /// Threads are interrupted in their calls, so only a file system that hangs needs this long.
 const STOP: Duration = Duration::from_secs(3);
+/// An interrupt that comes just before a call begins is not heard, so it is repeated.
 const STOP_STEP: Duration = Duration::from_millis(2);
 
+/// What is known before the sandbox is ready.
 pub struct Config {
-    /// Made by the `sockets` filter, with SECCOMP_FILTER_FLAG_NEW_LISTENER and WAIT_KILLABLE_RECV.
-    pub listener: OwnedFd,
     pub execution: String,
     pub decide: Arc<dyn Decide>,
     pub witness: Arc<dyn Witness>,
     /// Host user and group of the sandbox, and never root's: needed where the executor is root.
     pub identity: Option<(u32, u32)>,
-    /// The Landlock ruleset of the sandbox: what it may not make by itself it may not bind either.
-    pub landlock: Option<OwnedFd>,
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("listener", &self.listener)
             .field("execution", &self.execution)
             .field("identity", &self.identity)
-            .field("landlock", &self.landlock)
             .finish_non_exhaustive()
+    }
+}
+
+/// What the sandbox gives.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// Made by the `sockets` filter, with SECCOMP_FILTER_FLAG_NEW_LISTENER and WAIT_KILLABLE_RECV.
+    pub listener: OwnedFd,
+    /// Its Landlock ruleset: what it may not make by itself it may not bind either.
+    pub landlock: Option<OwnedFd>,
+}
+
+/// A supervisor whose threads wait for a sandbox. Dropped, they end.
+pub struct Prepared {
+    config: Config,
+    identity: Option<Identity>,
+    proc: OwnedFd,
+    descriptors: Arc<OwnedFd>,
+    network: Option<u64>,
+    leader: Recruit,
+    watch: Recruit,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -94,27 +116,23 @@ fn own_network() -> Option<u64> {
     notify::network_cookie(socket.as_fd()).ok()
 }
 
-impl Supervisor {
-    pub fn start(config: Config) -> Result<Self, StartError> {
-        // What is done for the command is done as the command's user; root's name would open everything.
-        let named = config.identity.is_some_and(|(uid, _)| uid != 0);
-        if !named && (rustix::process::geteuid().is_root() || config.identity.is_some()) {
-            return Err(StartError::Root);
-        }
-        if notify::switch_on_one_cpu(config.listener.as_fd()).is_err() {
+impl Prepared {
+    /// Answers the calls of this sandbox.
+    pub fn start(self, sandbox: Sandbox) -> Result<Supervisor, StartError> {
+        if notify::switch_on_one_cpu(sandbox.listener.as_fd()).is_err() {
             // Before 6.6: the same answers, a little later.
         }
-        notify::ready_for_interrupts().map_err(|source| StartError::Signal { source })?;
+        let Self { config, identity, proc, descriptors, network, leader, watch } = self;
         let ground = Ground {
-            listener: config.listener,
-            proc: open_proc("/proc")?,
-            descriptors: open_proc("/proc/self/fd")?,
+            listener: sandbox.listener,
+            proc,
+            descriptors,
             execution: config.execution,
             decide: config.decide,
             witness: config.witness,
-            identity: config.identity.map(Identity::new),
-            network: own_network(),
-            landlock: config.landlock,
+            identity,
+            network,
+            landlock: sandbox.landlock,
             processes: Mutex::new(Processes::new()),
             own: Mutex::new(Own::new()),
             passing: AtomicUsize::new(0),
@@ -125,9 +143,30 @@ impl Supervisor {
         let descriptors = || Ok([event()?, event()?, alarm()?]);
         let descriptors = descriptors().map_err(|source| StartError::Descriptors { source })?;
         let crew = Arc::new(Crew::new(ground, descriptors));
-        let supervisor = Self { crew: Arc::clone(&crew) };
-        crew.begin().map_err(|source| StartError::Threads { source })?;
+        let supervisor = Supervisor { crew: Arc::clone(&crew) };
+        crew.begin(leader, watch).map_err(|source| StartError::Threads { source })?;
         Ok(supervisor)
+    }
+}
+
+impl Supervisor {
+    /// Starts the threads, which takes longer than all the rest: do it while the sandbox is being built.
+    pub fn prepare(config: Config) -> Result<Prepared, StartError> {
+        // What is done for the command is done as the command's user; root's name would open everything.
+        let named = config.identity.is_some_and(|(uid, _)| uid != 0);
+        if !named && (rustix::process::geteuid().is_root() || config.identity.is_some()) {
+            return Err(StartError::Root);
+        }
+        notify::ready_for_interrupts().map_err(|source| StartError::Signal { source })?;
+        let identity = config.identity.map(Identity::new);
+        let descriptors = Arc::new(open_proc("/proc/self/fd")?);
+        let recruit = || {
+            Recruit::new(Footing { descriptors: Arc::clone(&descriptors), identity })
+                .map_err(|source| StartError::Threads { source })
+        };
+        let (leader, watch) = (recruit()?, recruit()?);
+        let (proc, network) = (open_proc("/proc")?, own_network());
+        Ok(Prepared { config, identity, proc, descriptors, network, leader, watch })
     }
 
     /// Readable once the supervisor can't do its duty any more: then the tree must be killed.
@@ -144,13 +183,12 @@ impl Supervisor {
         self.crew.end();
         let deadline = Instant::now() + STOP;
         loop {
-            if self.crew.wind_down() {
+            if self.crew.wind_down(STOP_STEP) {
                 return true;
             }
             if Instant::now() > deadline {
                 return false;
             }
-            std::thread::sleep(STOP_STEP);
         }
     }
 }

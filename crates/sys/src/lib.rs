@@ -6,6 +6,7 @@
     reason = "one of the two crates that talk to the kernel; the other is stockade-nolibc"
 )]
 
+mod entry;
 mod landlock;
 mod lookup;
 mod mount;
@@ -15,6 +16,7 @@ mod signal;
 mod spawn;
 mod wait;
 
+pub use entry::begin;
 pub use landlock::landlock_abi;
 pub use lookup::look_up_hosts_in_files_and_dns;
 pub use mount::give_away;

@@ -10,27 +10,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::signal::AllBlocked;
 
-/// Which namespaces the child gets of its own.
+/// Which namespaces the child is born in: those that no process can enter later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Namespaces {
     pub user: bool,
-    pub mount: bool,
     pub pid: bool,
-    pub net: bool,
-    pub ipc: bool,
-    pub uts: bool,
 }
 
 impl Namespaces {
     fn flags(self) -> u64 {
-        let table = [
-            (self.user, libc::CLONE_NEWUSER),
-            (self.mount, libc::CLONE_NEWNS),
-            (self.pid, libc::CLONE_NEWPID),
-            (self.net, libc::CLONE_NEWNET),
-            (self.ipc, libc::CLONE_NEWIPC),
-            (self.uts, libc::CLONE_NEWUTS),
-        ];
+        let table = [(self.user, libc::CLONE_NEWUSER), (self.pid, libc::CLONE_NEWPID)];
         table.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| u64::from(flag.cast_unsigned())).sum()
     }
 }

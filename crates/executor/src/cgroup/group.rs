@@ -176,8 +176,8 @@ impl Group {
         for part in &self.parts {
             match part.version {
                 Version::V2 => {
-                    counters.cpu_user_us = self.number(part, "cpu.stat", Some("user_usec"))?;
-                    counters.cpu_system_us = self.number(part, "cpu.stat", Some("system_usec"))?;
+                    let [user, system] = self.numbers(part, "cpu.stat", ["user_usec", "system_usec"])?;
+                    (counters.cpu_user_us, counters.cpu_system_us) = (user, system);
                 }
                 Version::V1 if part.controllers.contains(&Controller::Cpuacct) => {
                     counters.cpu_user_us = self.number(part, "cpuacct.usage_user", None)?.map(|ns| ns / 1000);
@@ -236,19 +236,39 @@ impl Group {
     /// A number on its own, or the one beside `key` in a flat-keyed file. `None` if this kernel has no
     /// such file or key; a file that is there and makes no sense is an error.
     fn number(&self, part: &Part, file: &str, key: Option<&str>) -> Result<Option<u64>, CgroupError> {
-        let path = || self.path(part).join(file);
-        let text = match part.base.read(&self.file(file)) {
-            Ok(text) => text,
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(CgroupError::Read { path: path(), source }),
-        };
-        let value = match key {
-            None => Some(text.trim()),
-            Some(key) => text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')),
-        };
-        value
-            .map(|value| value.trim().parse().map_err(|_| CgroupError::Malformed { path: path() }))
-            .transpose()
+        if let Some(key) = key {
+            return self.numbers(part, file, [key]).map(|[number]| number);
+        }
+        let text = self.text(part, file)?;
+        text.map(|text| self.parsed(part, file, &text)).transpose()
+    }
+
+    /// Several of one file, read at once.
+    fn numbers<const N: usize>(
+        &self,
+        part: &Part,
+        file: &str,
+        keys: [&str; N],
+    ) -> Result<[Option<u64>; N], CgroupError> {
+        let text = self.text(part, file)?.unwrap_or_default();
+        let mut found = [None; N];
+        for (slot, key) in found.iter_mut().zip(keys) {
+            let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+            *slot = value.map(|value| self.parsed(part, file, value)).transpose()?;
+        }
+        Ok(found)
+    }
+
+    fn text(&self, part: &Part, file: &str) -> Result<Option<String>, CgroupError> {
+        match part.base.read(&self.file(file)) {
+            Ok(text) => Ok(Some(text)),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(CgroupError::Read { path: self.path(part).join(file), source }),
+        }
+    }
+
+    fn parsed(&self, part: &Part, file: &str, value: &str) -> Result<u64, CgroupError> {
+        value.trim().parse().map_err(|_| CgroupError::Malformed { path: self.path(part).join(file) })
     }
 }
 

@@ -21,7 +21,7 @@ mod sweep;
 mod trees;
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -202,23 +202,17 @@ impl Host {
 }
 
 /// `fs::read` asks /proc for a size it does not tell, and then reads in small pieces, each of which makes
-/// the kernel walk its mounts again.
+/// the kernel walk its mounts again. Room that is not read into is never touched.
 fn read_whole(path: &str) -> io::Result<Vec<u8>> {
-    const FIRST_GUESS: usize = 32 << 10;
-    let mut file = fs::File::open(path)?;
-    let mut text = vec![0u8; FIRST_GUESS];
-    let mut length = 0;
+    const PIECE: usize = 32 << 10;
+    let file = fs::File::open(path)?;
+    let mut text = Vec::new();
     loop {
-        match file.read(&mut text[length..])? {
-            0 => break,
-            count => length += count,
-        }
-        if length == text.len() {
-            text.resize(length * 2, 0);
+        text.reserve(PIECE);
+        if rustix::io::read(&file, rustix::buffer::spare_capacity(&mut text))? == 0 {
+            return Ok(text);
         }
     }
-    text.truncate(length);
-    Ok(text)
 }
 
 fn require(needed: &[Controller], offered: &[Controller], at: &Path) -> Result<(), Unavailable> {

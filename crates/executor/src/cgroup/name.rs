@@ -2,6 +2,7 @@
 //! dead executor from the groups of a live one. Reads `/proc`, touches no cgroup.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -23,7 +24,7 @@ pub(super) struct Owner {
 impl Owner {
     pub(super) fn this_process() -> Result<Self, CgroupError> {
         let path = Path::new("/proc/self/stat");
-        let text = fs::read(path).map_err(|source| CgroupError::Read { path: path.into(), source })?;
+        let text = read_stat(path).map_err(|source| CgroupError::Read { path: path.into(), source })?;
         let stat = parse_stat(&text).ok_or_else(|| CgroupError::Malformed { path: path.into() })?;
         let link = Path::new("/proc/self/ns/pid");
         let namespace =
@@ -55,7 +56,10 @@ impl Owner {
         if self.pid_namespace != here.pid_namespace {
             return Fate::Elsewhere;
         }
-        match fs::read(format!("/proc/{}/stat", self.pid)) {
+        if self == here {
+            return Fate::Alive;
+        }
+        match read_stat(Path::new(&format!("/proc/{}/stat", self.pid))) {
             Ok(text) => match parse_stat(&text) {
                 Some(stat) if stat.started == self.started && !stat.gone => Fate::Alive,
                 Some(_) => Fate::Dead,
@@ -79,6 +83,14 @@ pub(super) enum Fate {
 fn exists(pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}
+
+/// One line, and the kernel gives it in one piece.
+fn read_stat(path: &Path) -> io::Result<Vec<u8>> {
+    const LONGEST: usize = 4096;
+    let mut text = Vec::with_capacity(LONGEST);
+    rustix::io::read(fs::File::open(path)?, rustix::buffer::spare_capacity(&mut text))?;
+    Ok(text)
 }
 
 struct Stat {

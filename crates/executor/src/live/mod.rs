@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stockade_egress::{Allow, Config as EgressConfig, Egress, HostResolver, Inside, Published};
 use stockade_launch::Offer;
 use stockade_proto::{Blocked, Code, EgressPlan, Fault, HostTraffic, Network, Plan};
-use stockade_sockets::{Config as SocketConfig, Supervisor};
+use stockade_sockets::{Config as SocketConfig, Prepared, Sandbox, Supervisor};
 
 use crate::Abort;
 use crate::publish::Door;
@@ -24,6 +24,7 @@ pub(crate) use ledger::Ledger;
 pub(crate) struct Live {
     pub(crate) ledger: Arc<Ledger>,
     execution: String,
+    prepared: Option<Prepared>,
     sockets: Option<Supervisor>,
     egress: Option<Egress>,
     /// Until the egress starts.
@@ -61,6 +62,7 @@ impl Live {
         Ok(Self {
             ledger: Arc::new(ledger),
             execution: execution.to_owned(),
+            prepared: None,
             sockets: None,
             egress: None,
             doors,
@@ -68,10 +70,30 @@ impl Live {
         })
     }
 
+    /// What needs no descriptor of init's, while init is at work.
+    pub(crate) fn prepare(&mut self, plan: &Plan) -> Result<(), Abort> {
+        let Some(rules) = &plan.sockets else { return Ok(()) };
+        // Not only where ids are mapped: without a user namespace the command is someone else than root, too.
+        let ids = (plan.identity.host_uid, plan.identity.host_gid);
+        let identity = rustix::process::geteuid().is_root().then_some(ids);
+        let scope = if plan.landlock.is_some() { sockets::Scope::Domain } else { sockets::Scope::None };
+        let rules = sockets::Rules::new(rules, scope)
+            .map_err(|error| fault("a socket rule can't be used", &error))?;
+        let prepared = Supervisor::prepare(SocketConfig {
+            execution: self.execution.clone(),
+            decide: Arc::new(rules),
+            witness: Arc::<Ledger>::clone(&self.ledger),
+            identity,
+        });
+        self.prepared =
+            Some(prepared.map_err(|error| fault("the supervisor of sockets can't start", &error))?);
+        Ok(())
+    }
+
     /// Starts what the offered descriptors are for. Init waits until this has returned.
     pub(crate) fn take(&mut self, plan: &Plan, what: Offer, fds: Vec<OwnedFd>) -> Result<(), Abort> {
         match what {
-            Offer::Sockets => self.start_sockets(plan, fds),
+            Offer::Sockets => self.start_sockets(fds),
             // One thread serves both ways, and those in come last.
             Offer::Egress if !self.doors.is_empty() => {
                 self.listeners = fds;
@@ -85,27 +107,14 @@ impl Live {
         }
     }
 
-    fn start_sockets(&mut self, plan: &Plan, fds: Vec<OwnedFd>) -> Result<(), Abort> {
+    fn start_sockets(&mut self, fds: Vec<OwnedFd>) -> Result<(), Abort> {
         let mut fds = fds.into_iter();
-        let (Some(rules), Some(listener), landlock, None) =
-            (&plan.sockets, fds.next(), fds.next(), fds.next())
+        let (Some(prepared), Some(listener), landlock, None) =
+            (self.prepared.take(), fds.next(), fds.next(), fds.next())
         else {
             return Err(malformed());
         };
-        // Not only where ids are mapped: without a user namespace the command is someone else than root, too.
-        let ids = (plan.identity.host_uid, plan.identity.host_gid);
-        let identity = rustix::process::geteuid().is_root().then_some(ids);
-        let scope = if plan.landlock.is_some() { sockets::Scope::Domain } else { sockets::Scope::None };
-        let rules = sockets::Rules::new(rules, scope)
-            .map_err(|error| fault("a socket rule can't be used", &error))?;
-        let started = Supervisor::start(SocketConfig {
-            listener,
-            execution: self.execution.clone(),
-            decide: Arc::new(rules),
-            witness: Arc::<Ledger>::clone(&self.ledger),
-            identity,
-            landlock,
-        });
+        let started = prepared.start(Sandbox { listener, landlock });
         self.sockets = Some(started.map_err(|error| fault("the supervisor of sockets can't start", &error))?);
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! Turns a plan into a running sandbox, in two steps: `park` starts an init on the ground of a plan (one
-//! clone3, the id maps, the donated trees, the cgroup), `Parked::launch` hands it the plan and opens the
-//! gate. Runs in the executor, outside every wall; what happens inside is `stockade-init`'s.
+//! clone3, the id maps, the donated trees, the gate into the cgroup), `Parked::launch` hands it the plan. Runs in the executor, outside every wall; what happens inside is `stockade-init`'s.
 //! Next on the line: `supervise`.
 
 mod encode;
@@ -82,16 +81,9 @@ pub(crate) fn tree_kill(ground: &Ground) -> TreeKill {
     if encode::walls(ground) & wall::PID == 0 { TreeKill::Needed } else { TreeKill::PidNamespace }
 }
 
+/// What init is born in. The others it makes itself, while we go on.
 fn namespaces(walls: u32) -> Namespaces {
-    let process = walls & wall::PID != 0;
-    Namespaces {
-        user: walls & wall::USER != 0,
-        mount: walls & wall::MOUNT != 0,
-        pid: process,
-        net: walls & wall::NET != 0,
-        ipc: process,
-        uts: walls & wall::UTS != 0,
-    }
+    Namespaces { user: walls & wall::USER != 0, pid: walls & wall::PID != 0 }
 }
 
 struct Ends {
@@ -135,8 +127,6 @@ pub(crate) struct Parked {
     given: Given,
     /// Of the sandbox's init, for the owners of its mounts. Only for host root.
     user_namespace: Option<OwnedFd>,
-    /// Into the v1 groups.
-    doors: Vec<OwnedFd>,
 }
 
 /// Starts an init that builds `ground` and then waits.
@@ -184,8 +174,7 @@ pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) ->
         has_pid_namespace: walls & wall::PID != 0,
         live: None,
     };
-    let mut parked =
-        Parked { running: Some(running), ground, given, user_namespace: None, doors: Vec::new() };
+    let mut parked = Parked { running: Some(running), ground, given, user_namespace: None };
     parked.settle(child.pid, host)?;
     Ok(parked)
 }
@@ -207,12 +196,12 @@ impl Parked {
         }
         if let (Some(host), Some(group)) = (host, &mut running.group) {
             host.complete(group, &self.ground.limits, tree_kill(&self.ground)).map_err(refuse_limits)?;
-            self.doors = group.doors().map_err(refuse_limits)?;
         }
-        Ok(())
+        let doors = running.group.as_ref().map(Group::doors).transpose().map_err(refuse_limits)?;
+        tell(&running.control, ToInit::Go, &doors.unwrap_or_default())
     }
 
-    /// Hands over the plan and lets init through the gate.
+    /// Hands over the plan.
     pub(crate) fn launch(mut self, plan: &Plan, execution: &str, doors: Vec<Door>) -> Result<Running, Abort> {
         let rest = self.rest(plan)?;
         let filter = filter(plan)?;
@@ -221,9 +210,9 @@ impl Parked {
         let Some(running) = &mut self.running else {
             return Err(fault("the sandbox is gone", &"it was launched before"));
         };
-        running.live = Some(Live::new(plan, execution, doors)?);
+        let live = running.live.insert(Live::new(plan, execution, doors)?);
         tell(&running.control, ToInit::Launch, &donations)?;
-        tell(&running.control, ToInit::Go, &self.doors)?;
+        live.prepare(plan)?;
         self.running.take().ok_or_else(|| fault("the sandbox is gone", &"it was launched before"))
     }
 

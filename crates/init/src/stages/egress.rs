@@ -72,6 +72,7 @@ impl Sockets {
         for (number, socket) in numbers.iter_mut().zip(self.held.iter().flatten()) {
             *number = Fd::number(socket);
         }
-        context.offer(what, &numbers[..self.count])
+        context.offer(what, &numbers[..self.count])?;
+        context.taken()
     }
 }

@@ -1,14 +1,25 @@
 //! Starts the command: a child of ours, so that PID 1 stays and reaps.
 
+use core::sync::atomic::{AtomicI32, Ordering};
+
 use stockade_launch::{FromInit, Launch, MAX_MESSAGE};
 use stockade_nolibc::{
-    Errno, Fd, Forked, Pointers, chdir, close_on_exec_from, close_range, execve, exit, fork, pipe, read,
-    reset_all, send, set_death_signal, set_dumpable, set_rlimit, setsid, unblock_all, write,
+    Errno, Pointers, chdir, close_on_exec_from, close_range, execve, exit, reset, send, set_death_signal,
+    set_dumpable, set_rlimit, setsid, spawn, unblock_all,
 };
 
 use crate::context::{About, Context, Failure};
 
 const USUAL_UMASK: u32 = 0o022;
+
+struct Command {
+    launch: Launch<'static>,
+    argv: Pointers,
+    env: Pointers,
+    ignored_signals: u64,
+    /// Why it did not start.
+    errno: AtomicI32,
+}
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     let launch = context.launch()?;
@@ -16,69 +27,55 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     // directory owned by root, and the executor needs ours for the id maps and for what we offer.
     set_dumpable(false)?;
     chdir(launch.cwd).about(launch.cwd.to_bytes())?;
-    let argv = Pointers::new(launch.argv)?;
-    let env = Pointers::new(launch.env)?;
-    let (verdict, report) = pipe()?;
-    match fork()? {
-        Forked::Child => child(&launch, &argv, &env, &report),
-        Forked::Parent { child } => {
-            drop(report);
-            started(&verdict)?;
-            // The command's standard streams are its own: ours would keep its pipes open.
-            close_range(0, 2)?;
-            context.command = child;
-            let mut buffer = [0; MAX_MESSAGE];
-            let length = FromInit::Started.encode(&mut buffer);
-            send(&context.control, &buffer[..length])?;
-            Ok(())
-        }
+    let command = Command {
+        argv: Pointers::new(launch.argv)?,
+        env: Pointers::new(launch.env)?,
+        ignored_signals: context.ignored_signals,
+        errno: AtomicI32::new(0),
+        launch,
+    };
+    context.command = spawn(&command, child)?;
+    match command.errno.load(Ordering::Relaxed) {
+        0 => {}
+        errno => return Err(Errno(errno).into()),
     }
+    // The command's standard streams are its own: ours would keep its pipes open.
+    close_range(0, 2)?;
+    let mut buffer = [0; MAX_MESSAGE];
+    let length = FromInit::Started.encode(&mut buffer);
+    send(&context.control, &buffer[..length])?;
+    Ok(())
 }
 
-/// End of file: `execve` closed the pipe. Otherwise four bytes of errno.
-fn started(verdict: &Fd) -> Result<(), Failure> {
-    let mut errno = [0; 4];
-    loop {
-        match read(verdict, &mut errno) {
-            Ok(0) => return Ok(()),
-            Ok(4) => return Err(Errno(i32::from_ne_bytes(errno)).into()),
-            Ok(_) => return Err(Errno::BADMSG.into()),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-/// The child: same walls, no threads, no locks; leaves by `execve` or `exit`.
-fn child(launch: &Launch<'static>, argv: &Pointers, env: &Pointers, report: &Fd) -> ! {
-    let errno = match prepare(launch) {
-        Ok(()) => first_that_starts(launch, argv, env),
+/// The child: same walls, no threads, no locks, our memory; leaves by `execve` or `exit`.
+extern "C" fn child(command: &Command) -> ! {
+    let errno = match prepare(command) {
+        Ok(()) => first_that_starts(command),
         Err(errno) => errno,
     };
-    match write(report, &errno.0.to_ne_bytes()) {
-        Ok(_) | Err(_) => exit(127),
-    }
+    command.errno.store(errno.0, Ordering::Relaxed);
+    exit(127)
 }
 
-fn prepare(launch: &Launch<'static>) -> Result<(), Errno> {
+fn prepare(command: &Command) -> Result<(), Errno> {
     // A session of its own: no controlling terminal, and a process group that signals can't leave.
     setsid()?;
     set_death_signal()?;
     stockade_nolibc::umask(USUAL_UMASK);
-    reset_all()?;
+    reset(command.ignored_signals)?;
     close_on_exec_from(3)?;
     // Last, and only here: init must go on working under limits that starve the command.
-    for (resource, value) in launch.rlimits {
+    for (resource, value) in command.launch.rlimits {
         set_rlimit(resource, value)?;
     }
     unblock_all()
 }
 
 /// As a shell looks along PATH: the first that is there decides, one that may not be run is remembered.
-fn first_that_starts(launch: &Launch<'static>, argv: &Pointers, env: &Pointers) -> Errno {
+fn first_that_starts(command: &Command) -> Errno {
     let mut answer = Errno::NOENT;
-    for candidate in launch.candidates {
-        match execve(candidate, argv, env) {
+    for candidate in command.launch.candidates {
+        match execve(candidate, &command.argv, &command.env) {
             Errno::NOENT | Errno::NOTDIR => {}
             Errno::ACCES => answer = Errno::ACCES,
             errno => return errno,

@@ -16,13 +16,17 @@ mod verify;
 
 use stockade_launch::Stage;
 
+pub(crate) use place::Places;
+
 use crate::context::{Context, Failure};
 
 type Apply = fn(&mut Context) -> Result<(), Failure>;
 
-pub(crate) const STAGES: [(Stage, Apply); 16] = [
+pub(crate) const STAGES: [(Stage, Apply); 17] = [
     // Before anything that can wait: if the executor dies, so do we; nobody may look into us.
     (Stage::Session, session::apply),
+    // Everything below happens in them. They belong to the user namespace that we were born in.
+    (Stage::Namespaces, session::namespaces),
     // The maps exist once the executor says so; ids decide what may be opened below.
     (Stage::Identity, identity::apply),
     // While keyctl is still allowed.
@@ -32,13 +36,13 @@ pub(crate) const STAGES: [(Stage, Apply); 16] = [
     (Stage::Network, settings::network),
     // Needs the host's paths and capabilities over the mount namespace.
     (Stage::Ground, root::ground),
+    // Into the cgroups that the executor has made meanwhile; their namespace is made there.
+    (Stage::Gate, session::gate),
     // Everything above is the same for every plan of a host and profile; an init parks here.
     (Stage::Launch, session::launch),
     (Stage::Root, root::apply),
     // After this line no host path can be named.
     (Stage::Pivot, pivot::apply),
-    // The executor has placed us in our cgroup; its namespace is made there.
-    (Stage::Gate, session::gate),
     // Needs capabilities over the network namespace, and the ports of the plan.
     (Stage::Egress, egress::apply),
     // Everything above needed privilege, nothing below does.

@@ -5,9 +5,10 @@ use stockade_nolibc::{Attr, chdir, fchdir, pivot_here, set_attr, unmount_old};
 use crate::context::{Context, Failure, NewRoot};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    let Some(NewRoot { root, .. }) = context.root.take() else {
+    let Some(NewRoot { places, .. }) = context.root.take() else {
         return Ok(());
     };
+    let root = places.root;
     fchdir(&root)?;
     pivot_here()?;
     unmount_old()?;

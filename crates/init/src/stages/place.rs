@@ -1,21 +1,25 @@
-//! Finds or makes the place in the new root that a mount goes onto. Never follows a symlink and
-//! never leaves the new root: the workspace below it may be changing under us.
+//! Finds or makes the place in the new root that a mount goes onto: a name in an open directory. Never follows
+//! a symlink and never leaves the new root: the workspace below it may be changing under us.
 
 use core::ffi::CStr;
 
-use stockade_nolibc::{Errno, Fd, mkdirat, open_below, open_create};
+use stockade_nolibc::{
+    Errno, Fd, make_file, mkdirat, move_onto, move_onto_name, open_below, open_create, symlinkat,
+};
 
 const NAME_MAX: usize = 255;
 const PARENT_MODE: u32 = 0o755;
 const EMPTY_FILE_MODE: u32 = 0o644;
 
-/// A path of the sandbox as seen from a descriptor of its root.
-fn relative(target: &CStr) -> Result<&CStr, Errno> {
-    let bytes = target.to_bytes_with_nul();
-    match bytes {
-        [b'/', rest @ ..] if rest.len() > 1 => CStr::from_bytes_with_nul(rest).map_err(|_| Errno::INVAL),
-        _ => Err(Errno::INVAL),
-    }
+/// The new root, and the directory in it that was used last: neighbours in a plan are neighbours there too.
+pub(crate) struct Places {
+    pub(crate) root: Fd,
+    last: Option<Parent>,
+}
+
+struct Parent {
+    path: &'static [u8],
+    directory: Fd,
 }
 
 /// One path component with its NUL.
@@ -36,7 +40,29 @@ impl Name {
     }
 }
 
-fn enter(base: &Fd, name: &Name) -> Result<Fd, Errno> {
+/// A path of the sandbox as seen from a descriptor of its root.
+fn relative(target: &'static CStr) -> Result<&'static CStr, Errno> {
+    let bytes = target.to_bytes_with_nul();
+    match bytes {
+        [b'/', rest @ ..] if rest.len() > 1 => CStr::from_bytes_with_nul(rest).map_err(|_| Errno::INVAL),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// The directory that a path is in, seen from the root, and the last name.
+fn split(target: &'static CStr) -> Result<(&'static [u8], &'static CStr), Errno> {
+    let path = relative(target)?.to_bytes_with_nul();
+    let slash = path.iter().rposition(|byte| *byte == b'/');
+    let (parent, name) = slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]));
+    match name {
+        // Nothing that leads elsewhere than one step down.
+        b"\0" | b".\0" | b"..\0" => Err(Errno::INVAL),
+        _ => Ok((parent, CStr::from_bytes_with_nul(name).map_err(|_| Errno::INVAL)?)),
+    }
+}
+
+fn enter(base: &Fd, name: &[u8]) -> Result<Fd, Errno> {
+    let name = Name::new(name)?;
     let name = name.as_c_str()?;
     match open_below(base, name) {
         Err(Errno::NOENT) => {
@@ -47,51 +73,94 @@ fn enter(base: &Fd, name: &Name) -> Result<Fd, Errno> {
     }
 }
 
-/// Walks to the parent of `target`, making what is missing, and hands it on with the last name.
-fn with_parent<T>(
-    root: &Fd,
-    target: &CStr,
-    act: impl FnOnce(&Fd, &CStr) -> Result<T, Errno>,
-) -> Result<T, Errno> {
-    let mut names = relative(target)?.to_bytes().split(|byte| *byte == b'/');
-    let last = names.next_back().ok_or(Errno::INVAL)?;
-    let last = Name::new(last)?;
-    let mut parent: Option<Fd> = None;
+/// Walks there from the root, making what is missing.
+fn walk(root: &Fd, path: &'static [u8]) -> Result<Fd, Errno> {
+    let mut names = path.split(|byte| *byte == b'/');
+    let mut directory = enter(root, names.next().ok_or(Errno::INVAL)?)?;
     for name in names {
-        let name = Name::new(name)?;
-        parent = Some(enter(parent.as_ref().unwrap_or(root), &name)?);
+        directory = enter(&directory, name)?;
     }
-    act(parent.as_ref().unwrap_or(root), last.as_c_str()?)
+    Ok(directory)
 }
 
-pub(crate) fn existing(root: &Fd, target: &CStr) -> Result<Fd, Errno> {
-    open_below(root, relative(target)?)
-}
-
-pub(crate) fn directory(root: &Fd, target: &CStr, mode: u32) -> Result<Fd, Errno> {
-    match existing(root, target) {
-        Err(Errno::NOENT) => with_parent(root, target, |parent, name| {
-            mkdirat(parent, name, mode)?;
-            open_below(parent, name)
-        }),
+/// What was there before us must be what it seems: a link is ELOOP.
+fn made(made: Result<(), Errno>, directory: &Fd, name: &CStr) -> Result<(), Errno> {
+    match made {
+        Err(Errno::EXIST) => open_below(directory, name).map(drop),
         other => other,
     }
 }
 
-pub(crate) fn file(root: &Fd, target: &CStr) -> Result<Fd, Errno> {
-    match existing(root, target) {
-        Err(Errno::NOENT) => with_parent(root, target, |parent, name| {
-            drop(open_create(parent, name, EMPTY_FILE_MODE)?);
-            open_below(parent, name)
-        }),
-        other => other,
+impl Places {
+    pub(crate) const fn new(root: Fd) -> Self {
+        Self { root, last: None }
     }
-}
 
-pub(crate) fn new_file(root: &Fd, target: &CStr, mode: u32) -> Result<Fd, Errno> {
-    with_parent(root, target, |parent, name| open_create(parent, name, mode))
-}
+    fn directory_of(&mut self, target: &'static CStr) -> Result<(&Fd, &'static CStr), Errno> {
+        let (path, name) = split(target)?;
+        if path.is_empty() {
+            return Ok((&self.root, name));
+        }
+        let last = match self.last.take() {
+            Some(last) if last.path == path => last,
+            _ => Parent { path, directory: walk(&self.root, path)? },
+        };
+        Ok((&self.last.insert(last).directory, name))
+    }
 
-pub(crate) fn symlink(root: &Fd, target: &CStr, to: &CStr) -> Result<(), Errno> {
-    with_parent(root, target, |parent, name| stockade_nolibc::symlinkat(to, parent, name))
+    /// A mount hides what was opened below its place.
+    fn mounted(&mut self, target: &'static CStr) -> Result<(), Errno> {
+        let place = relative(target)?.to_bytes();
+        let is_hidden = |last: &Parent| {
+            last.path.strip_prefix(place).is_some_and(|below| matches!(below, [] | [b'/', ..]))
+        };
+        if self.last.as_ref().is_some_and(is_hidden) {
+            self.last = None;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn make_directory(&mut self, target: &'static CStr, mode: u32) -> Result<(), Errno> {
+        let (directory, name) = self.directory_of(target)?;
+        made(mkdirat(directory, name, mode), directory, name)
+    }
+
+    pub(crate) fn new_file(&mut self, target: &'static CStr, mode: u32) -> Result<Fd, Errno> {
+        let (directory, name) = self.directory_of(target)?;
+        open_create(directory, name, mode)
+    }
+
+    pub(crate) fn symlink(&mut self, target: &'static CStr, to: &CStr) -> Result<(), Errno> {
+        let (directory, name) = self.directory_of(target)?;
+        symlinkat(to, directory, name)
+    }
+
+    pub(crate) fn mount_directory(
+        &mut self,
+        target: &'static CStr,
+        mode: u32,
+        tree: &Fd,
+    ) -> Result<(), Errno> {
+        let (directory, name) = self.directory_of(target)?;
+        made(mkdirat(directory, name, mode), directory, name)?;
+        move_onto_name(tree, directory, name)?;
+        self.mounted(target)
+    }
+
+    pub(crate) fn mount_file(&mut self, target: &'static CStr, tree: &Fd) -> Result<(), Errno> {
+        let (directory, name) = self.directory_of(target)?;
+        made(make_file(directory, name, EMPTY_FILE_MODE), directory, name)?;
+        move_onto_name(tree, directory, name)?;
+        self.mounted(target)
+    }
+
+    pub(crate) fn existing(&self, target: &'static CStr) -> Result<Fd, Errno> {
+        open_below(&self.root, relative(target)?)
+    }
+
+    /// On top of what [`Self::existing`] found.
+    pub(crate) fn mount_over(&mut self, target: &'static CStr, place: &Fd, tree: &Fd) -> Result<(), Errno> {
+        move_onto(tree, place)?;
+        self.mounted(target)
+    }
 }

@@ -5,11 +5,11 @@ use core::ffi::CStr;
 
 use stockade_launch::{MountStep, Mounts, wall};
 use stockade_nolibc::{
-    Attr, CWD, Errno, Fd, bind_tree, fs_context, make_private, mkdirat, move_onto, open_below, open_create,
-    open_path, set_attr, set_attr_recursive, stat, write,
+    Attr, CWD, Errno, Fd, bind_tree, bind_tree_at, fs_context, make_file, make_private, mkdirat, move_onto,
+    open_below, open_path, set_attr, set_attr_recursive, stat, write,
 };
 
-use super::place;
+use super::place::Places;
 use crate::context::{About, Context, Failure, NewRoot};
 
 const SAFE: Attr = Attr::NOSUID.and(Attr::NODEV);
@@ -33,7 +33,8 @@ pub(crate) fn ground(context: &mut Context) -> Result<(), Failure> {
     let root = fs_context(c"tmpfs", &ROOT_OPTIONS, SAFE).about(b"tmpfs")?;
     // On top of the old root: no directory of the host is needed to stand on.
     move_onto(&root, &open_path(&CWD, c"/")?).about(b"/")?;
-    let mut new = NewRoot { root, scratch, scratches: 0 };
+    let masks = masks(&scratch).about(b"masks")?;
+    let mut new = NewRoot { places: Places::new(root), scratch, masks, scratches: 0 };
     build(&mut new, context.ground.mounts, &mut context.donations)?;
     context.root = Some(new);
     Ok(())
@@ -68,9 +69,13 @@ fn scratch(host: &Fd, size: u64) -> Result<Fd, Errno> {
     ];
     let scratch = fs_context(c"tmpfs", &options, SAFE)?;
     move_onto(&scratch, host)?;
-    drop(open_create(&scratch, MASK_FILE, 0)?);
-    mkdirat(&scratch, MASK_DIR, 0)?;
     Ok(scratch)
+}
+
+fn masks(scratch: &Fd) -> Result<[Fd; 2], Errno> {
+    make_file(scratch, MASK_FILE, 0)?;
+    mkdirat(scratch, MASK_DIR, 0)?;
+    Ok([open_below(scratch, MASK_FILE)?, open_below(scratch, MASK_DIR)?])
 }
 
 struct Builder<'a> {
@@ -81,17 +86,18 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn step(
         &mut self,
-        target: &CStr,
+        target: &'static CStr,
         step: MountStep<'static>,
         donations: &mut [Option<Fd>],
     ) -> Result<(), Errno> {
+        let places = &mut self.new.places;
         match step {
-            MountStep::Dir { mode } => place::directory(&self.new.root, target, mode).map(drop),
+            MountStep::Dir { mode } => places.make_directory(target, mode),
             MountStep::File { mode, contents } => {
-                let file = place::new_file(&self.new.root, target, mode)?;
+                let file = places.new_file(target, mode)?;
                 if write(&file, contents)? == contents.len() { Ok(()) } else { Err(Errno::AGAIN) }
             }
-            MountStep::Symlink { to } => place::symlink(&self.new.root, target, to),
+            MountStep::Symlink { to } => places.symlink(target, to),
             MountStep::Scratch { mode } => self.private(target, mode),
             MountStep::BindPath { source, dev, ino, is_dir, writable } => {
                 let found = open_path(&CWD, source)?;
@@ -109,21 +115,21 @@ impl Builder<'_> {
             }
             MountStep::Proc => {
                 let proc = fs_context(c"proc", &[], SAFE.and(Attr::NOEXEC))?;
-                move_onto(&proc, &place::directory(&self.new.root, target, 0o555)?)
+                places.mount_directory(target, 0o555, &proc)
             }
             MountStep::DevPts => {
                 let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
                 let pts = fs_context(c"devpts", &options, Attr::NOSUID.and(Attr::NOEXEC))?;
-                move_onto(&pts, &place::directory(&self.new.root, target, 0o755)?)
+                places.mount_directory(target, 0o755, &pts)
             }
             MountStep::Device => {
                 let tree = bind_tree(&open_path(&CWD, target)?)?;
                 set_attr(&tree, Attr::NOSUID.and(Attr::NOEXEC))?;
-                move_onto(&tree, &place::file(&self.new.root, target)?)
+                places.mount_file(target, &tree)
             }
-            MountStep::Mask { is_dir, optional } => self.over(target, optional, |builder, _| {
-                let tree =
-                    bind_tree(&open_below(&builder.new.scratch, if is_dir { MASK_DIR } else { MASK_FILE })?)?;
+            MountStep::Mask { is_dir, optional } => self.over(target, optional, |new, _| {
+                let [file, directory] = &new.masks;
+                let tree = bind_tree(if is_dir { directory } else { file })?;
                 set_attr(&tree, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
                 Ok(tree)
             }),
@@ -136,35 +142,37 @@ impl Builder<'_> {
         }
     }
 
-    fn private(&mut self, target: &CStr, mode: u32) -> Result<(), Errno> {
+    fn private(&mut self, target: &'static CStr, mode: u32) -> Result<(), Errno> {
         let mut digits = [0; 24];
         let name = decimal(u64::from(self.new.scratches), &mut digits)?;
         self.new.scratches += 1;
         mkdirat(&self.new.scratch, name, mode)?;
-        let tree = bind_tree(&open_below(&self.new.scratch, name)?)?;
-        move_onto(&tree, &place::directory(&self.new.root, target, 0o755)?)
+        let tree = bind_tree_at(&self.new.scratch, name)?;
+        self.new.places.mount_directory(target, 0o755, &tree)
     }
 
-    fn bind(&self, target: &CStr, tree: &Fd, is_dir: bool, writable: bool) -> Result<(), Errno> {
+    fn bind(&mut self, target: &'static CStr, tree: &Fd, is_dir: bool, writable: bool) -> Result<(), Errno> {
         let attr = if writable { SAFE } else { SAFE.and(Attr::RDONLY) };
         set_attr_recursive(tree, attr)?;
-        let place = if is_dir {
-            place::directory(&self.new.root, target, 0o755)?
+        if is_dir {
+            self.new.places.mount_directory(target, 0o755, tree)
         } else {
-            place::file(&self.new.root, target)?
-        };
-        move_onto(tree, &place)
+            self.new.places.mount_file(target, tree)
+        }
     }
 
     /// Something new on top of what is at `target` already.
     fn over(
-        &self,
-        target: &CStr,
+        &mut self,
+        target: &'static CStr,
         optional: bool,
-        tree: impl FnOnce(&Self, &Fd) -> Result<Fd, Errno>,
+        tree: impl FnOnce(&NewRoot, &Fd) -> Result<Fd, Errno>,
     ) -> Result<(), Errno> {
-        match place::existing(&self.new.root, target) {
-            Ok(place) => move_onto(&tree(self, &place)?, &place),
+        match self.new.places.existing(target) {
+            Ok(place) => {
+                let tree = tree(self.new, &place)?;
+                self.new.places.mount_over(target, &place, &tree)
+            }
             Err(Errno::NOENT) if optional => Ok(()),
             Err(errno) => Err(errno),
         }

@@ -1,4 +1,5 @@
-//! Installs the system call filter and, where it traps calls, hands its listener over before any can fire.
+//! Installs the system call filter and, where it traps calls, offers its listener. Nothing that it traps is called
+//! before the executor has taken that, which the next stage waits for.
 
 use stockade_launch::Offer;
 use stockade_nolibc::{install_filter, install_supervised_filter};
@@ -15,9 +16,10 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         return Ok(());
     }
     let listener = install_supervised_filter(launch.filter)?;
-    let ruleset = context.ruleset.take();
-    match &ruleset {
-        Some(ruleset) => context.offer(Offer::Sockets, &[listener.number(), ruleset.number()]),
-        None => context.offer(Offer::Sockets, &[listener.number()]),
+    match &context.ruleset {
+        Some(ruleset) => context.offer(Offer::Sockets, &[listener.number(), ruleset.number()])?,
+        None => context.offer(Offer::Sockets, &[listener.number()])?,
     }
+    context.listener = Some(listener);
+    Ok(())
 }

@@ -1,8 +1,9 @@
-//! Leaves the caller's session, ties our life to the executor's, waits for the plan and at the gate.
+//! Leaves the caller's session and namespaces, ties our life to the executor's, waits for the plan and at the
+//! gate.
 
 use stockade_launch::{Launch, ToInit, wall};
 use stockade_nolibc::{
-    Errno, block_all, map_file, new_cgroup_namespace, set_death_signal, set_subreaper, setsid, umask, write,
+    Errno, Namespaces, block_all, enter_new, map_file, set_death_signal, set_subreaper, setsid, umask, write,
 };
 
 use crate::context::{About, Context, Failure};
@@ -24,6 +25,23 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What we were not born in. The executor, which waits for our birth, goes on while these are made: a network
+/// namespace takes longer than the rest of us together.
+pub(crate) fn namespaces(context: &mut Context) -> Result<(), Failure> {
+    let table = [
+        (wall::MOUNT, Namespaces::MOUNT),
+        (wall::NET, Namespaces::NET),
+        (wall::PID, Namespaces::IPC),
+        (wall::UTS, Namespaces::UTS),
+    ];
+    let wanted = table.into_iter().filter(|(wall, _)| context.ground.has(*wall));
+    let wanted = wanted.fold(Namespaces::NONE, |all, (_, one)| all.and(one));
+    if wanted != Namespaces::NONE {
+        enter_new(wanted)?;
+    }
+    Ok(())
+}
+
 /// Where a parked init waits. Everything above needs no plan.
 pub(crate) fn launch(context: &mut Context) -> Result<(), Failure> {
     context.expect(ToInit::Launch)?;
@@ -42,7 +60,7 @@ pub(crate) fn gate(context: &mut Context) -> Result<(), Failure> {
         write(&door, b"0").about(b"cgroup")?;
     }
     if context.ground.has(wall::CGROUP) {
-        new_cgroup_namespace()?;
+        enter_new(Namespaces::CGROUP)?;
     }
     Ok(())
 }

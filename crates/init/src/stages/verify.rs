@@ -4,14 +4,11 @@
 use core::ffi::CStr;
 
 use stockade_launch::{CONTROL_FD, MountStep, Mounts, wall};
-use stockade_nolibc::{
-    CWD, Errno, Fd, can_gain_capabilities, has_capabilities, highest_foreign_fd, no_new_privs_is_set, openat,
-    read, seccomp_mode,
-};
+use stockade_nolibc::{CWD, Errno, Fd, highest_foreign_fd, openat, own_status, read};
 
 use crate::context::{About, Context, Failure};
 
-const SECCOMP_MODE_FILTER: usize = 2;
+const SECCOMP_MODE_FILTER: u64 = 2;
 /// A line of mountinfo: two paths of 4096 bytes, each byte perhaps escaped to four, is beyond any real host.
 const MOUNTINFO_BUFFER: usize = 16 * 1024;
 
@@ -20,24 +17,31 @@ const fn unproven(subject: &'static [u8]) -> Failure {
 }
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
+    let status = own_status().about(b"/proc/self/status")?;
+    context.ignored_signals = status.ignored_signals;
     let (ground, launch) = (&context.ground, context.launch()?);
-    if ground.has(wall::PRIVILEGES) && !no_new_privs_is_set()? {
+    if ground.has(wall::PRIVILEGES) && !status.no_new_privs {
         return Err(unproven(b"no_new_privs is not set"));
     }
-    if ground.has(wall::PRIVILEGES) && has_capabilities()? {
+    if ground.has(wall::PRIVILEGES) && status.capabilities != 0 {
         return Err(unproven(b"a capability is left"));
     }
     // An ordinary user's bounding set is full and no_new_privs is what keeps it from mattering.
-    if (ground.has(wall::USER) || (ground.has(wall::PRIVILEGES) && ground.is_root))
-        && can_gain_capabilities()?
-    {
+    if (ground.has(wall::USER) || (ground.has(wall::PRIVILEGES) && ground.is_root)) && status.to_gain != 0 {
         return Err(unproven(b"a capability could be gained"));
     }
-    if !launch.filter.is_empty() && seccomp_mode()? != SECCOMP_MODE_FILTER {
+    if !launch.filter.is_empty() && status.seccomp != SECCOMP_MODE_FILTER {
         return Err(unproven(b"seccomp is not in filter mode"));
     }
     if ground.has(wall::MOUNT) {
         mounts(&Planned { ground: ground.mounts, launch: launch.mounts })?;
+    }
+    // While the kernel was asked the supervisor of sockets has begun.
+    if context.listener.is_some() {
+        context.taken()?;
+    }
+    (context.listener, context.ruleset) = (None, None);
+    if context.ground.has(wall::MOUNT) {
         let directory = openat(&CWD, c"/proc/self/fd").about(b"/proc/self/fd")?;
         if highest_foreign_fd(&directory, CONTROL_FD)?.is_some() {
             return Err(unproven(b"a descriptor is left open"));

@@ -1,7 +1,7 @@
 //! What the supervisor may do and the command may not: its capabilities, its name, its view of a swapped path.
 
 use std::io::Write as _;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -124,13 +124,11 @@ impl Witness for Nobody {
 #[test]
 fn root_supervises_for_someone_else_only() {
     let start = |identity| {
-        Supervisor::start(Config {
-            listener: OwnedFd::from(std::fs::File::open("/dev/null").expect("opened")),
+        Supervisor::prepare(Config {
             execution: "x1".into(),
             decide: Arc::new(by_name),
             witness: Arc::new(Nobody),
             identity,
-            landlock: None,
         })
     };
     assert!(matches!(start(Some((0, 0))), Err(StartError::Root)));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stockade_proto::{Decision, UnixSocketOp};
-use stockade_sockets::{Address, Asked, Config, Decide, Supervisor, Verdict, Witness};
+use stockade_sockets::{Address, Asked, Config, Decide, Sandbox, Supervisor, Verdict, Witness};
 use stockade_sys::notify;
 
 pub(crate) const SCENE: &str = "STOCKADE_SOCKETS_SCENE";
@@ -173,15 +173,14 @@ impl Stage {
         }
         let (child, mut link, listener) = raise(&wanted);
         let seen = Arc::new(Seen::default());
-        let supervisor = Supervisor::start(Config {
-            listener,
+        let prepared = Supervisor::prepare(Config {
             execution: "x1".into(),
             decide: Arc::new(decide),
             witness: Arc::<Seen>::clone(&seen),
             identity: outside.identity,
-            landlock: outside.landlock,
-        })
-        .expect("started");
+        });
+        let sandbox = Sandbox { listener, landlock: outside.landlock };
+        let supervisor = prepared.and_then(|prepared| prepared.start(sandbox)).expect("started");
         link.write_all(b"!").expect("the scene listens");
         Self { child, link, supervisor: Some(supervisor), seen }
     }
