@@ -45,7 +45,7 @@ pub(crate) struct Context {
     /// For a supervisor that obeys the same rules, from the `landlock` stage to the `verify` stage.
     pub(crate) ruleset: Option<Fd>,
     /// Offered to the supervisor in the `seccomp` stage, until the `verify` stage.
-    pub(crate) listener: Option<Fd>,
+    pub(crate) offered: [Option<Fd>; 2],
     /// From the `verify` stage to the `exec` stage: the caller's, which the command must not inherit.
     pub(crate) ignored_signals: u64,
     /// The command, from the `exec` stage on.
@@ -81,7 +81,7 @@ impl Context {
             donations: [const { None }; MAX_DONATIONS],
             root: None,
             ruleset: None,
-            listener: None,
+            offered: [None, None],
             ignored_signals: 0,
             command: 0,
         })

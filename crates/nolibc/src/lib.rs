@@ -37,7 +37,9 @@ pub use mount::{
     Attr, bind_tree, bind_tree_at, fs_context, make_private, move_onto, move_onto_name, pivot_here, set_attr,
     set_attr_recursive, unmount_old,
 };
-pub use network::{Family, Transport, catch_every_address, listen_everywhere, stream_socket};
+pub use network::{
+    Family, Transport, catch_every_address, listen_everywhere, socket_diagnosis, stream_socket,
+};
 pub use process::{
     Namespaces, Pointers, close_all_from, close_on_exec_from, close_range, enter_new, execve, exit, getpid,
     highest_foreign_fd, set_death_signal, set_rlimit, set_subreaper, setsid, spawn, wait_any,

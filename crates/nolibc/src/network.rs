@@ -133,6 +133,16 @@ pub fn stream_socket(family: Family) -> Result<Fd, Errno> {
     Fd::from_result(socket?)
 }
 
+/// Answers questions about the sockets of this network namespace.
+pub fn socket_diagnosis() -> Result<Fd, Errno> {
+    const SOCK_RAW: usize = 3;
+    const NETLINK_SOCK_DIAG: usize = 4;
+    // SAFETY: three numbers.
+    let socket =
+        unsafe { call(nr::SOCKET, [AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG, 0, 0, 0]) };
+    Fd::from_result(socket?)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Tcp,

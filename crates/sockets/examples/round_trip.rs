@@ -209,7 +209,11 @@ fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error
             witness: Arc::new(Nobody),
             identity,
         })?;
-        supervisor = Some(prepared.start(Sandbox { listener, landlock: None })?);
+        supervisor = Some(prepared.start(Sandbox {
+            listener,
+            landlock: None,
+            diagnosis: stockade_sockets::diagnosis()?,
+        })?);
     } else {
         notify::switch_on_one_cpu(listener.as_fd())?;
         thread = Some(std::thread::spawn(move || bare(listener, stopped.into())));

@@ -8,6 +8,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -64,6 +65,8 @@ fn bind_abstract(
     (raw, name): (&[u8], &[u8]),
 ) -> Result<(), Errno> {
     let subject = Subject { operation: SocketOperation::Bind, address: Address::Abstract(name), own: false };
+    // A name that is only taken because we hold its last datagram is free.
+    call.ground.queued.lock().unwrap_or_else(PoisonError::into_inner).sweep();
     call.decided(process, &subject, |_| {
         call.wait(|| notify::bind(socket.as_fd(), raw))?;
         let (bound, length) = notify::local_name(socket.as_fd()).map_err(|error| errno(&error))?;

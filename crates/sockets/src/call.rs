@@ -19,6 +19,7 @@ use crate::identity::Identity;
 use crate::own::Own;
 use crate::post::Post;
 use crate::process::{Opened, Process, Processes};
+use crate::queued::Queued;
 use crate::{bind, connect, listen, process, send};
 
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
@@ -50,6 +51,7 @@ pub(crate) struct Ground {
     pub(crate) landlock: Option<OwnedFd>,
     pub(crate) processes: Mutex<Processes>,
     pub(crate) own: Mutex<Own>,
+    pub(crate) queued: Mutex<Queued>,
     /// Descriptors held for SCM_RIGHTS by calls that have not ended.
     pub(crate) passing: AtomicUsize,
 }

@@ -1,4 +1,4 @@
-//! The file that an AF_UNIX socket is bound to, told by the kernel's socket diagnosis: for sockets of our own
+//! The kernel's socket diagnosis. What lies in a socket's queues; and the file that it is bound to, for sockets of our own
 //! network namespace, where SIOCUNIXFILE asks for a capability that an ordinary user has not. The kernel
 //! tells numbers, so a file is found by its name and then compared.
 
@@ -11,16 +11,33 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send};
 
 use crate::call::Call;
+use crate::queued::Queues;
 use crate::resolve::Object;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
-const UDIAG_SHOW_VFS: u32 = 2;
+const NLMSG_ERROR: u16 = 2;
 const UNIX_DIAG_VFS: u16 = 1;
+const UNIX_DIAG_PEER: u16 = 2;
+const UNIX_DIAG_RQLEN: u16 = 4;
+/// For a socket that is known by its number only.
+pub(crate) const ANY_COOKIE: u64 = u64::MAX;
+
+/// What to tell of a socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Show(u32);
+
+impl Show {
+    const FILE: Self = Self(1 << 1);
+    /// Its peer, and how much lies in its queues.
+    pub(crate) const QUEUES: Self = Self(1 << 2 | 1 << 4);
+}
 const NLMSG_HEAD: usize = 16;
 /// `struct unix_diag_msg`, before the attributes.
 const MESSAGE: usize = 16;
 const ANSWER_MAX: usize = 4096;
+/// -ENOENT, as a message carries it.
+const NOT_FOUND: u32 = 2_u32.wrapping_neg();
 /// More than the table of mounts of any sandbox.
 const MOUNTS_MAX: u64 = 1024 * 1024;
 
@@ -31,32 +48,32 @@ pub(crate) struct Told {
     low_ino: u32,
 }
 
+/// Answers for sockets of the network namespace that it is made in.
+pub fn diagnosis() -> Result<OwnedFd, Errno> {
+    let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+    rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))
+}
+
 /// Asks by number and cookie: the cookie is never used again, so the answer is about this socket.
 pub(crate) fn file_of(socket: &OwnedFd) -> Result<Told, Errno> {
     let number = u32::try_from(rustix::fs::fstat(socket)?.st_ino).map_err(|_| Errno::OVERFLOW)?;
     let cookie = rustix::net::sockopt::socket_cookie(socket)?;
-    let diagnosis = rustix::net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        Some(netlink::SOCK_DIAG),
-    )?;
-    send(&diagnosis, &request(number, cookie), SendFlags::empty())?;
+    let diagnosis = diagnosis()?;
+    send(&diagnosis, &request(number, cookie, Show::FILE), SendFlags::empty())?;
     let mut answer = [0; ANSWER_MAX];
     // It was made while we sent.
     let (length, _) = recv(&diagnosis, &mut answer, RecvFlags::DONTWAIT)?;
     told(answer.get(..length).unwrap_or_default()).ok_or(Errno::NOENT)
 }
 
-fn request(number: u32, cookie: u64) -> [u8; 40] {
+pub(crate) fn request(number: u32, cookie: u64, show: Show) -> [u8; 40] {
     let mut bytes = [0; 40];
     let head = [40_u32.to_ne_bytes(), two(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST), [0; 4], [0; 4]];
     let [c0, c1, c2, c3, c4, c5, c6, c7] = cookie.to_le_bytes();
     let low = u32::from_le_bytes([c0, c1, c2, c3]).to_ne_bytes();
     let high = u32::from_le_bytes([c4, c5, c6, c7]).to_ne_bytes();
-    // AF_UNIX, then: in every state, by that number, with its file.
-    let body =
-        [[1, 0, 0, 0], u32::MAX.to_ne_bytes(), number.to_ne_bytes(), UDIAG_SHOW_VFS.to_ne_bytes(), low, high];
+    // AF_UNIX, then: in every state, by that number.
+    let body = [[1, 0, 0, 0], u32::MAX.to_ne_bytes(), number.to_ne_bytes(), show.0.to_ne_bytes(), low, high];
     for (slot, byte) in bytes.iter_mut().zip(head.iter().chain(&body).flatten()) {
         *slot = *byte;
     }
@@ -76,8 +93,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|found| u32::from_ne_bytes(*found))
 }
 
-/// The file in an answer; none in an error or where the socket has no file.
-fn told(answer: &[u8]) -> Option<Told> {
+/// An attribute of an answer, from its head on; none in an error or where there is no such.
+fn attribute(answer: &[u8], wanted: u16) -> Option<&[u8]> {
     if half(answer, 4)? != SOCK_DIAG_BY_FAMILY {
         return None;
     }
@@ -87,14 +104,35 @@ fn told(answer: &[u8]) -> Option<Told> {
         if length < 4 {
             return None;
         }
-        if kind == UNIX_DIAG_VFS {
-            let (low_ino, dev) = (word(rest, 4)?, word(rest, 8)?);
-            // As the kernel has it inside: twelve bits and twenty.
-            return Some(Told { dev: rustix::fs::makedev(dev >> 20, dev & 0xf_ffff), low_ino });
+        if kind == wanted {
+            return rest.get(..length);
         }
         rest = rest.get(length.next_multiple_of(4)..)?;
     }
     None
+}
+
+/// The file in an answer.
+fn told(answer: &[u8]) -> Option<Told> {
+    let file = attribute(answer, UNIX_DIAG_VFS)?;
+    let (low_ino, dev) = (word(file, 4)?, word(file, 8)?);
+    // As the kernel has it inside: twelve bits and twenty.
+    Some(Told { dev: rustix::fs::makedev(dev >> 20, dev & 0xf_ffff), low_ino })
+}
+
+/// The queues of the socket of that number; none where the kernel finds none.
+pub(crate) fn queues(answer: &[u8], number: u32) -> Result<Option<Queues>, Errno> {
+    match half(answer, 4) {
+        Some(SOCK_DIAG_BY_FAMILY) if word(answer, NLMSG_HEAD + 4) == Some(number) => {
+            let lengths = attribute(answer, UNIX_DIAG_RQLEN).ok_or(Errno::BADMSG)?;
+            let (received, sent) = (word(lengths, 4), word(lengths, 8));
+            let peer = attribute(answer, UNIX_DIAG_PEER).and_then(|peer| word(peer, 4));
+            let (Some(received), Some(sent)) = (received, sent) else { return Err(Errno::BADMSG) };
+            Ok(Some(Queues { peer, sent, received }))
+        }
+        Some(NLMSG_ERROR) if word(answer, NLMSG_HEAD) == Some(NOT_FOUND) => Ok(None),
+        Some(_) | None => Err(Errno::BADMSG),
+    }
 }
 
 impl Told {

@@ -1,7 +1,7 @@
 //! Who a thread of the supervisor is. Where the executor is root and the sandbox is someone else, every
 //! thread lives as the sandbox's user: files are checked, and peers see it, as if the command itself called.
-//! Root is kept in the real and saved ids, and used for two things: to look into the command, and to show
-//! the executor's own name to a socket of the host that a person allowed.
+//! Root is kept in the saved ids only: messages carry the real ones. It is used to show the executor's own
+//! name to a socket of the host that a person allowed.
 
 use std::cell::Cell;
 
@@ -69,11 +69,10 @@ impl Identity {
     }
 
     fn become_sandbox(self) -> Result<(), Errno> {
-        set_thread_res_gid(None, self.gid, None)?;
-        set_thread_res_uid(None, self.uid, None)?;
-        // Leaving uid 0 drops every effective capability. Reading the command's memory and taking its
-        // descriptors goes by real ids, which stay root's, so it needs this one back, and no other: what is
-        // done for the command is done without.
+        set_thread_res_gid(self.gid, self.gid, None)?;
+        set_thread_res_uid(self.uid, self.uid, None)?;
+        // Leaving uid 0 drops every effective capability. To read the command's memory and to take its
+        // descriptors this one is needed back, and no other: what is done for the command is done without.
         let CapabilitySets { permitted, inheritable, .. } = capabilities(None)?;
         let effective = permitted & CapabilitySet::SYS_PTRACE;
         set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?;
@@ -82,8 +81,8 @@ impl Identity {
     }
 
     fn become_executor(self) -> Result<(), Errno> {
-        set_thread_res_uid(None, Uid::ROOT, None)?;
-        set_thread_res_gid(None, self.executor_gid, None)?;
+        set_thread_res_uid(Uid::ROOT, Uid::ROOT, None)?;
+        set_thread_res_gid(self.executor_gid, self.executor_gid, None)?;
         // With them go the capabilities that override file permissions.
         let (uid, gid) = self.ids();
         set_file_ids(uid, gid);

@@ -41,10 +41,12 @@ mod message;
 mod own;
 mod post;
 mod process;
+mod queued;
 mod resolve;
 mod send;
 mod status;
 mod supervisor;
 
 pub use decide::{Address, Asked, Decide, Outward, Transport, Verdict, Witness};
+pub use diag::diagnosis;
 pub use supervisor::{Config, Prepared, Sandbox, StartError, StopError, Supervisor};

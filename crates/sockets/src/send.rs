@@ -16,6 +16,7 @@ use crate::control::Control;
 use crate::family::Family;
 use crate::message::{HEAD, MANY_HEAD, MANY_LENGTH_AT, Outgoing, PIECES_MAX};
 use crate::process::Process;
+use crate::queued;
 use crate::status::Status;
 
 /// Past every default of `wmem_max`; a longer message is answered as if the buffer were that large.
@@ -116,6 +117,10 @@ fn deliver(call: &Call<'_>, outlet: &Outlet<'_>, outgoing: &Outgoing) -> Result<
     let flags = flags(outlet, outgoing.flags)?;
     let control = Control::translate(&outgoing.control, outlet.family, outlet.process, &call.ground.passing)?;
     let parcel = Parcel { outlet, outgoing, control: &control.bytes, flags };
+    let _admitted = match outlet.family {
+        Family::Unix => Some(queued::admit(call.ground, outlet.socket, outlet.kind)?),
+        Family::Inet | Family::Netlink => None,
+    };
     let result = match (outlet.family, outlet.kind) {
         _ if outgoing.name().is_empty() => undecided(call, &parcel, b""),
         (Family::Inet, kind) => {

@@ -21,6 +21,7 @@ use crate::decide::{Decide, Witness};
 use crate::identity::Identity;
 use crate::own::Own;
 use crate::process::Processes;
+use crate::queued::Queued;
 
 /// Threads are interrupted in their calls, so only a file system that hangs needs this long.
 const STOP: Duration = Duration::from_secs(3);
@@ -52,6 +53,8 @@ pub struct Sandbox {
     pub listener: OwnedFd,
     /// Its Landlock ruleset: what it may not make by itself it may not bind either.
     pub landlock: Option<OwnedFd>,
+    /// A [`crate::diagnosis`] of its network namespace.
+    pub diagnosis: OwnedFd,
 }
 
 /// A supervisor whose threads wait for a sandbox. Dropped, they end.
@@ -135,6 +138,7 @@ impl Prepared {
             landlock: sandbox.landlock,
             processes: Mutex::new(Processes::new()),
             own: Mutex::new(Own::new()),
+            queued: Mutex::new(Queued::new(sandbox.diagnosis)),
             passing: AtomicUsize::new(0),
         };
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);

@@ -8,7 +8,7 @@ mod stand_in;
 mod thread;
 
 pub use memory::{read_memory, read_memory_all, read_memory_vectors};
-pub use socket::{Message, bind, bound_file, connect, listen, local_name, network_cookie, send};
+pub use socket::{Message, bind, bound_file, connect, listen, local_name, network_cookie, send, unread};
 pub use stand_in::{Place, bind_elsewhere, remove_elsewhere};
 pub use thread::{
     accept_interrupts, interrupt, ready_for_interrupts, set_file_ids, signal_thread, stand_in_directory,

@@ -109,12 +109,12 @@ impl Live {
 
     fn start_sockets(&mut self, fds: Vec<OwnedFd>) -> Result<(), Abort> {
         let mut fds = fds.into_iter();
-        let (Some(prepared), Some(listener), landlock, None) =
-            (self.prepared.take(), fds.next(), fds.next(), fds.next())
+        let (Some(prepared), Some(listener), Some(diagnosis), landlock, None) =
+            (self.prepared.take(), fds.next(), fds.next(), fds.next(), fds.next())
         else {
             return Err(malformed());
         };
-        let started = prepared.start(Sandbox { listener, landlock });
+        let started = prepared.start(Sandbox { listener, landlock, diagnosis });
         self.sockets = Some(started.map_err(|error| fault("the supervisor of sockets can't start", &error))?);
         Ok(())
     }

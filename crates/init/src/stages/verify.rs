@@ -37,10 +37,10 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         mounts(&Planned { ground: ground.mounts, launch: launch.mounts })?;
     }
     // While the kernel was asked the supervisor of sockets has begun.
-    if context.listener.is_some() {
+    if context.offered[0].is_some() {
         context.taken()?;
     }
-    (context.listener, context.ruleset) = (None, None);
+    (context.offered, context.ruleset) = ([None, None], None);
     if context.ground.has(wall::MOUNT) {
         let directory = openat(&CWD, c"/proc/self/fd").about(b"/proc/self/fd")?;
         if highest_foreign_fd(&directory, CONTROL_FD)?.is_some() {

@@ -1,13 +1,16 @@
 //! A command that does what it can to confuse: storms, deaths, unreadable memory.
 
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
 
 use stockade_proto::Decision;
 
-use crate::raw::{self, connect, datagram, send_to, stream, unix};
+use crate::raw::{self, Head, connect, datagram, send_to, stream, unix};
 use crate::stage::{Inside, Scenes, Server, Stage, by_name, ran_as_ordinary_user};
 
-pub(crate) const SCENES: Scenes = &[("storm", storm), ("flood", flood), ("hidden", hidden)];
+pub(crate) const SCENES: Scenes = &[("storm", storm), ("flood", flood), ("hidden", hidden), ("hoard", hoard)];
 
 /// Children that call and are killed in the middle, over and over.
 fn storm(inside: &mut Inside) {
@@ -126,4 +129,58 @@ fn memory_that_can_not_be_read_is_a_denial() {
     let refused: Vec<_> = seen.iter().filter(|op| op.decision == Decision::Deny).collect();
     assert_eq!(refused.len(), 4, "{seen:#?}");
     assert!(refused.iter().all(|op| op.detail.is_some()));
+}
+
+/// Fills one socket after the other and reads none of them.
+fn hoard(inside: &mut Inside) {
+    let fill = || {
+        let (from, to) = UnixStream::pair().expect("a pair");
+        Head::new(b"", &[7; 1000], b"").send(from.as_raw_fd(), 0).map(|_| (from, to))
+    };
+    let mut full = Vec::new();
+    let refusal = loop {
+        assert!(full.len() < 4000, "there is a bound");
+        match fill() {
+            Ok(pair) => full.push(pair),
+            Err(errno) => break errno,
+        }
+    };
+    assert_eq!(refusal, libc::ENOBUFS);
+    // More from a socket that is counted already, and from the command itself, is no matter.
+    assert_eq!(Head::new(b"", b"more", b"").send(full[0].0.as_raw_fd(), 0), Ok(4));
+    let (from, _to) = UnixStream::pair().expect("a pair");
+    assert_eq!(raw::call(libc::SYS_sendto, &[raw::number(&from), b"x".as_ptr().addr(), 1, 0, 0, 0]), Ok(1));
+
+    // What is read makes room, and for one only.
+    full[0].1.read_exact(&mut [0; 1004]).expect("read");
+    let (first, second) = (fill(), fill().map(drop));
+    assert!(first.is_ok());
+    assert_eq!(second, Err(libc::ENOBUFS));
+    // The bytes of a sender that is gone still lie with its peer; they go with both.
+    let (from, mut to) = full.pop().expect("many");
+    drop(from);
+    assert_eq!(fill().map(drop), Err(libc::ENOBUFS));
+    to.read_exact(&mut [0; 1000]).expect("read");
+    let kept = fill().expect("room again");
+    drop((kept, first));
+    drop(full.pop());
+    assert!(fill().is_ok());
+
+    // Datagrams: to a name, by a socket that is closed at once.
+    drop(full);
+    let place = inside.path("inbox");
+    let receiver = UnixDatagram::bind(inside.place.join("inbox")).expect("bound");
+    for _ in 0..1000 {
+        let sender = datagram();
+        assert_eq!(send_to(sender, b"d", &unix(&place)), Ok(1));
+        raw::close(sender);
+        assert_eq!(receiver.recv(&mut [0; 8]).expect("received"), 1);
+    }
+}
+
+/// Memory that the sandbox's limit does not see is bounded.
+#[test]
+fn unread_messages_are_bounded() {
+    let place = tempfile::tempdir().expect("made");
+    Stage::new("hoard", place.path(), by_name).finish();
 }

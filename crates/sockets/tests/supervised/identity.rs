@@ -2,12 +2,12 @@
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 
 use stockade_proto::{Decision, SocketOperation};
 use stockade_sockets::{Asked, Verdict};
 
-use crate::raw::{self, bind, connect, listen, stream, unix};
+use crate::raw::{self, Head, bind, connect, listen, stream, unix};
 use crate::stage::{Cast, Inside, Outside, Scenes, Stage, USER, by_name, ran_as_ordinary_user};
 
 pub(crate) const SCENES: Scenes =
@@ -26,6 +26,11 @@ fn impersonated(inside: &mut Inside) {
     let accepted = raw::call(libc::SYS_accept4, &[usize::try_from(server).expect("open"), 0, 0, 0]);
     let accepted = i32::try_from(accepted.expect("accepted")).expect("small");
     assert_eq!(raw::peer(accepted), (USER, USER), "who connected");
+    // Messages carry who sent them, and by other ids than connections do.
+    let (from, to) = UnixDatagram::pair().expect("a pair");
+    raw::pass_credentials(to.as_raw_fd());
+    assert_eq!(Head::new(b"", b"who", b"").send(from.as_raw_fd(), 0), Ok(3));
+    assert_eq!(raw::sender(to.as_raw_fd()), (USER, USER), "who sent");
     assert_eq!(connect(stream(), &unix(inside.path("host"))), Ok(0));
     // Its own permissions hold, not the executor's.
     assert_eq!(connect(stream(), &unix(inside.path("closed"))), Err(libc::EACCES));

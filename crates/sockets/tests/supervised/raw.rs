@@ -18,6 +18,10 @@ fn fd(number: i32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
+pub(crate) fn number(socket: &impl std::os::fd::AsRawFd) -> usize {
+    fd(socket.as_raw_fd())
+}
+
 pub(crate) fn connect(socket: i32, address: &[u8]) -> Result<usize, i32> {
     call(libc::SYS_connect, &[fd(socket), address.as_ptr().addr(), address.len()])
 }
@@ -173,4 +177,32 @@ pub(crate) fn peer(socket: i32) -> (u32, u32) {
     };
     assert_eq!(answer, 0);
     (peer.uid, peer.gid)
+}
+
+/// From now on the socket is told who sends to it.
+pub(crate) fn pass_credentials(socket: i32) {
+    let on: libc::c_int = 1;
+    let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).expect("small");
+    // SAFETY: one int.
+    let answer = unsafe {
+        libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_PASSCRED, (&raw const on).cast(), length)
+    };
+    assert_eq!(answer, 0);
+}
+
+/// Who sent the next message, as it says itself: user and group.
+pub(crate) fn sender(socket: i32) -> (u32, u32) {
+    let (mut bytes, mut control) = ([0_u8; 64], [0_u32; 16]);
+    let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: plain numbers and null pointers.
+    let mut head: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    head.msg_iov = &raw mut piece;
+    head.msg_iovlen = 1;
+    head.msg_control = control.as_mut_ptr().cast();
+    head.msg_controllen = size_of_val(&control);
+    // SAFETY: every buffer has the size given and outlives the call.
+    let count = unsafe { libc::recvmsg(socket, &raw mut head, 0) };
+    assert!(count > 0 && head.msg_controllen >= 28, "{count}");
+    // After the length, the level and the kind: process, user, group.
+    (control[5], control[6])
 }

@@ -179,7 +179,8 @@ impl Stage {
             witness: Arc::<Seen>::clone(&seen),
             identity: outside.identity,
         });
-        let sandbox = Sandbox { listener, landlock: outside.landlock };
+        let diagnosis = stockade_sockets::diagnosis().expect("the kernel has it");
+        let sandbox = Sandbox { listener, landlock: outside.landlock, diagnosis };
         let supervisor = prepared.and_then(|prepared| prepared.start(sandbox)).expect("started");
         link.write_all(b"!").expect("the scene listens");
         Self { child, link, supervisor: Some(supervisor), seen }

@@ -42,6 +42,15 @@ pub fn local_name(socket: BorrowedFd<'_>) -> io::Result<([u8; ADDRESS_MAX], usiz
     Ok((name, usize::try_from(length).unwrap_or(0).min(ADDRESS_MAX)))
 }
 
+/// How much of what this socket sent nobody has read yet.
+pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one int.
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    checked(libc::c_long::from(answer))?;
+    usize::try_from(count).map_err(io::Error::other)
+}
+
 /// A number that stands for the socket's network namespace, and for no other while the machine runs.
 pub fn network_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
