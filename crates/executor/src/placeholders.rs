@@ -6,18 +6,13 @@
 //! exclusive lock allows to remove one. Locks hold between users and die with their holder.
 
 use std::fs::{self, File};
-use std::io::{self, IoSlice, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
-    socketpair,
-};
 use stockade_proto::{Bytes, Code, Fault, MountKind, PlaceholderKind, Plan};
 
 use crate::Abort;
@@ -163,33 +158,14 @@ fn take_away(path: &Path, kind: PlaceholderKind) -> io::Result<()> {
         return Ok(());
     }
     // Gone, or a protection of another execution stands on it: then it stays.
-    let Ok(alone) = lock(path, FlockOperation::NonBlockingLockExclusive) else { return Ok(()) };
+    let Ok(_alone) = lock(path, FlockOperation::NonBlockingLockExclusive) else { return Ok(()) };
     let removed = match kind.contents() {
         None => fs::remove_dir(path),
         Some(contents) if fs::read(path)? == contents => fs::remove_file(path),
         Some(_) => Ok(()),
     };
-    leave_to_the_kernel(alone);
     match removed {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
         other => other,
-    }
-}
-
-/// Lets go of what was removed without waiting until the file system has freed it: with ext4's `discard` and no
-/// journal that is a round trip to the disk for each directory, several milliseconds. A closed socket that
-/// lies in its own queue is garbage, and so is what lies there with it; the kernel collects it in its own time
-/// (before Linux 6.10 at once, which is no worse than closing).
-fn leave_to_the_kernel(removed: OwnedFd) {
-    let flags = SocketFlags::CLOEXEC;
-    let Ok((ours, queue)) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None) else { return };
-    let held = [removed.as_fd(), queue.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if ancillary.push(SendAncillaryMessage::ScmRights(&held)) {
-        match sendmsg(&ours, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL) {
-            // Too many in flight: then it is closed here.
-            Ok(_) | Err(_) => {}
-        }
     }
 }

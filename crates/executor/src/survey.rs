@@ -174,12 +174,24 @@ fn extras(needed: &[NeededPath]) -> Vec<Extra> {
     needed.iter().map(look).collect()
 }
 
-/// What is at a path once symlinks are followed. The descriptor's own name is asked for rather than each
-/// component: three calls instead of two per component.
+/// What is at a path once symlinks are followed. A path on which there are none is its own real path; otherwise the
+/// descriptor's own name is asked for, rather than each component.
 fn object(path: &Path) -> Result<Object, Errno> {
-    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    if is_plain(path)
+        && let Ok(fd) = rustix::fs::openat2(CWD, path, flags, FileMode::empty(), ResolveFlags::NO_SYMLINKS)
+    {
+        return Ok(of_stat(Bytes::from(path), &rustix::fs::fstat(&fd)?));
+    }
+    let fd = rustix::fs::open(path, flags, FileMode::empty())?;
     let stat = rustix::fs::fstat(&fd)?;
     Ok(of_stat(real_path(&fd)?, &stat))
+}
+
+/// Absolute, and written as the kernel writes paths.
+fn is_plain(path: &Path) -> bool {
+    let mut names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
+    names.next().is_some_and(<[u8]>::is_empty) && names.all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
 fn real_path(fd: &OwnedFd) -> Result<Bytes, Errno> {
@@ -363,11 +375,11 @@ fn credentials(shown: &Object) -> Option<Vec<Match>> {
             let Ok(fd) = open_directory(&dir) else { continue };
             let listed = list(fd.as_fd(), &mut |name, kind| {
                 seen += 1;
-                let path = dir.join(OsStr::from_bytes(name));
+                let path = || dir.join(OsStr::from_bytes(name));
                 if stockade_policy::is_credential(name) && (kind.is_file() || kind.is_dir()) {
-                    found.push(Match { path: Bytes::from(path), is_dir: kind.is_dir() });
+                    found.push(Match { path: Bytes::from(path()), is_dir: kind.is_dir() });
                 } else if kind.is_dir() && depth == 0 {
-                    below.push(path);
+                    below.push(path());
                 }
                 seen <= MAX_SCAN
             });

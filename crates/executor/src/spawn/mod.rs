@@ -274,7 +274,7 @@ fn filter(plan: &Plan) -> Result<Vec<u8>, Abort> {
     }
 }
 
-fn refuse_spawn(error: &io::Error) -> Abort {
+pub(crate) fn refuse_spawn(error: &io::Error) -> Abort {
     let (message, remedy) = match error.raw_os_error() {
         Some(1 | 13) => (
             "the kernel refuses new user namespaces to this user",

@@ -125,13 +125,7 @@ impl Supervisor<'_> {
                 Some(FromInit::Failed { stage, errno, subject }) => {
                     self.word = Some(Word::Failed { stage, errno, subject: subject.to_vec() });
                 }
-                Some(FromInit::Ended { status, leaked }) => {
-                    self.word = Some(Word::Ended { status, leaked });
-                    if leaked == 0 {
-                        // Only init is left, and the kernel takes its time to end it.
-                        self.wind_up();
-                    }
-                }
+                Some(FromInit::Ended { status, leaked }) => self.word = Some(Word::Ended { status, leaked }),
                 // The end of the stream, or nothing that our init would say: never listen again.
                 None => self.control_open = false,
             }
@@ -257,16 +251,6 @@ impl Supervisor<'_> {
             }
         }
         Ok(())
-    }
-
-    /// What is over as soon as nobody of the tree is left.
-    pub(super) fn wind_up(&mut self) {
-        if self.counters.is_none() {
-            self.counters = self.running.group.as_ref().map(crate::cgroup::Group::counters);
-        }
-        if self.seen.is_none() {
-            self.seen = self.running.live.as_mut().map(crate::live::Live::end);
-        }
     }
 
     /// Ends everything without an outcome.

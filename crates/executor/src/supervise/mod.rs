@@ -12,7 +12,6 @@ use stockade_proto::{Cancel, Code, Fault, LimitKind, Outcome, Plan, StreamTotals
 use stockade_sys::{Ended, Rusage, SignalFd};
 
 use crate::Abort;
-use crate::cgroup::{CgroupError, Counters};
 use crate::live::Seen;
 use crate::spawn::Running;
 use crate::stream::{Events, Feed, Io, Relay};
@@ -84,9 +83,6 @@ struct Supervisor<'a> {
     started: bool,
     control_open: bool,
     ended: Option<(Ended, Rusage)>,
-    /// Read once nobody is left whom they could count.
-    counters: Option<Result<Counters, CgroupError>>,
-    seen: Option<Seen>,
     faults: Vec<String>,
     counts_cpu: bool,
 }
@@ -125,8 +121,6 @@ pub(crate) fn supervise(
         started: false,
         control_open: true,
         ended: None,
-        counters: None,
-        seen: None,
         faults: Vec::new(),
         counts_cpu: false,
     };
@@ -135,7 +129,9 @@ pub(crate) fn supervise(
         supervisor.abandon();
         return Err(abort);
     }
-    Ok(supervisor.conclude(begun))
+    let refused = supervisor.refused();
+    let supervised = supervisor.conclude(begun);
+    refused.map_or(Ok(supervised), Err)
 }
 
 impl Supervisor<'_> {

@@ -7,7 +7,9 @@ use stockade_proto::{Bytes, LimitKind, Outcome, Usage};
 use stockade_sys::{Ended, Rusage};
 
 use super::{Reason, Supervised, Supervisor, Word};
+use crate::Abort;
 use crate::cgroup::Counters;
+use crate::spawn::refuse_spawn;
 
 const SIGKILL: u8 = 9;
 const SIGXCPU: u8 = 24;
@@ -31,8 +33,7 @@ fn decode(status: i32) -> Status {
 
 impl Supervisor<'_> {
     pub(super) fn conclude(mut self, begun: Instant) -> Supervised {
-        self.wind_up();
-        let counters = match self.counters.take() {
+        let counters = match self.running.group.as_ref().map(crate::cgroup::Group::counters) {
             Some(Ok(counters)) => counters,
             Some(Err(error)) => {
                 self.faults.push(format!("the cgroup's counters could not be read: {error}"));
@@ -42,7 +43,7 @@ impl Supervisor<'_> {
         };
         self.counts_cpu = self.running.group.is_some();
         self.release_group();
-        let mut seen = self.seen.take().unwrap_or_default();
+        let mut seen = self.running.live.as_mut().map(crate::live::Live::end).unwrap_or_default();
         self.faults.append(&mut seen.faults);
         self.tell_events();
         self.events.finish();
@@ -76,6 +77,16 @@ impl Supervisor<'_> {
             limits_hit,
             seen,
             cleanup_faults: self.faults,
+        }
+    }
+
+    /// A host that does not give init its namespaces is one that we refuse to run on, as if they had been made with init.
+    pub(super) fn refused(&self) -> Option<Abort> {
+        match &self.word {
+            Some(Word::Failed { stage: Stage::Namespaces, errno, .. }) if self.reason.is_none() => {
+                Some(refuse_spawn(&std::io::Error::from_raw_os_error(*errno)))
+            }
+            Some(Word::Failed { .. } | Word::Ended { .. }) | None => None,
         }
     }
 
@@ -158,9 +169,6 @@ fn launch_failed(plan: &stockade_proto::Plan, stage: Stage, errno: i32, subject:
     let error = std::io::Error::from_raw_os_error(errno);
     let message = if stage == Stage::Exec && subject.is_empty() {
         exec_sentence(plan, errno, &error)
-    } else if stage == Stage::Namespaces && errno == rustix::io::Errno::NOSPC.raw_os_error() {
-        "the host's limit on namespaces is reached; see `sysctl -a` for user.max_net_namespaces and its like"
-            .to_owned()
     } else {
         let about = if subject.is_empty() { String::new() } else { format!(" ({})", Bytes::from(subject)) };
         format!("could not {}{about}: {error}", stage.meaning())

@@ -20,8 +20,8 @@ pub(crate) const SCENES: Scenes =
 
 const ATTEMPTS: usize = 20_000;
 const TIME: Duration = Duration::from_secs(6);
-/// On a machine with other work a race gets this far in its time.
-const ENOUGH: usize = 2_000;
+/// On an emulated machine with other work a race gets this far in its time; elsewhere to the end.
+const ENOUGH: usize = 50;
 
 /// Repeats `attempt` while another thread repeats `change`.
 fn race(mut change: impl FnMut(usize) + Send + 'static, mut attempt: impl FnMut()) {

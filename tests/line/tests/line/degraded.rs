@@ -11,6 +11,10 @@ const SOFT: &str = "extends = \"default\"\n[layers]\nfilesystem = \"prefer\"\npr
 const FORBIDDEN: &str = "echo 0 > /proc/sys/user/max_user_namespaces || exit 98; \
                          exec setpriv --ambient-caps=-all --inh-caps=-all \"$@\"";
 
+/// As the same user on a host whose network namespaces are all in use: that is found by init, when it runs.
+const USED_UP: &str = "echo 0 > /proc/sys/user/max_net_namespaces || exit 98; \
+                       exec setpriv --ambient-caps=-all --inh-caps=-all \"$@\"";
+
 const BEFORE: [&str; 8] =
     ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "/bin/sh", "-c", FORBIDDEN];
 
@@ -53,6 +57,22 @@ fn must_is_a_refusal_that_names_the_layer_and_the_remedy() {
     let refusal = ran.refused(Code::LayerUnavailable);
     assert!(refusal.message.contains("`filesystem`"), "{ran}");
     assert!(refusal.remedy.contains("sysctl -w user.max_user_namespaces"), "{ran}");
+    assert!(!world.work().join("ran").exists());
+}
+
+#[test]
+fn a_limit_on_network_namespaces_is_a_refusal_with_a_remedy() {
+    if !can_simulate() {
+        return;
+    }
+    let world = world();
+    world.profile("unlimited", "extends = \"default\"\n[layers]\nlimits = \"off\"\n");
+    let mut words = BEFORE.to_vec();
+    words[BEFORE.len() - 1] = USED_UP;
+    words.push("sh");
+    let ran = world.line(&["touch", "ran"]).before(&words).profile("unlimited").go();
+    let refusal = ran.refused(Code::LayerUnavailable);
+    assert!(refusal.message.contains("limit on namespaces"), "{ran}");
     assert!(!world.work().join("ran").exists());
 }
 
