@@ -12,36 +12,52 @@ use crate::target::{self, Entry};
 
 /// Rule names are short.
 const NAME_LENGTH: usize = 40;
+/// Why there is no guidance.
+const NOT_TEXT: &str = "; the name is not text, so that no rule can be written for just this socket";
 
-/// A `[[unix_sockets]]` rule that allows just this.
+/// A `[[unix_sockets]]` rule that allows just this; empty where none can: TOML holds only UTF-8, and a wildcard in
+/// place of a byte would open other names too.
 pub fn guidance_for_socket(operation: SocketOperation, address: SocketAddress<'_>) -> String {
     let (mark, bytes) = match address {
         SocketAddress::Path(path) => ("", path),
         SocketAddress::Abstract(name) => ("@", name),
     };
+    let Ok(text) = std::str::from_utf8(bytes) else { return String::new() };
     // A server that may not listen, or a client that may not send, is no use; datagram clients bind too.
     let operations = match operation {
         SocketOperation::Connect => "\"connect\"",
         SocketOperation::Send => "\"send\"",
         SocketOperation::Bind | SocketOperation::Listen => "\"bind\", \"listen\"",
     };
-    let path = format!("{mark}{}", text_pattern(bytes));
+    let path = format!("{mark}{}", text_pattern(text));
     format!(
         "[[unix_sockets]]\nname = {}\npaths = [{}]\noperations = [{operations}]\ndecision = \"allow\"\n",
-        toml_string(&rule_name(bytes)),
-        toml_string(&path),
+        plain_string(&rule_name(bytes)),
+        plain_string(&path),
     )
 }
 
-/// The pattern of just these bytes. TOML holds only UTF-8, so that any other byte becomes `?`.
-fn text_pattern(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(&String::from_utf8_lossy(&escape(chunk.valid().as_bytes())));
-        text.extend(chunk.invalid().iter().map(|_| '?'));
-    }
+/// The pattern of just this name.
+fn text_pattern(name: &str) -> String {
     // An empty name is what the kernel fills in itself.
-    if text.is_empty() { "*".to_owned() } else { text }
+    if name.is_empty() {
+        "*".to_owned()
+    } else {
+        String::from_utf8_lossy(&escape(name.as_bytes())).into_owned()
+    }
+}
+
+/// A string of TOML that a person sees all of, before pasting it.
+fn plain_string(text: &str) -> String {
+    let mut out = String::new();
+    for c in toml_string(text).chars() {
+        match u32::from(c) {
+            _ if !Bytes::is_unseen(c) => out.push(c),
+            number @ ..=0xffff => out.push_str(&format!("\\u{number:04X}")),
+            number => out.push_str(&format!("\\U{number:08X}")),
+        }
+    }
+    out
 }
 
 fn rule_name(bytes: &[u8]) -> String {
@@ -72,7 +88,7 @@ pub fn guidance_for_host(host: &str, port: Option<u16>) -> String {
     let mind = closed.map(|range| format!("; opens a private range: {host} is {}", range.0));
     format!(
         "network = \"allowlist\"\n\n[egress]\nallow = [{}]  # beside what is listed already{}\n",
-        toml_string(&entry),
+        plain_string(&entry),
         mind.unwrap_or_default()
     )
 }
@@ -91,6 +107,11 @@ pub fn socket_reason(
     address: SocketAddress<'_>,
     verdict: &SocketVerdict<'_>,
 ) -> String {
+    let bytes = match address {
+        SocketAddress::Path(bytes) | SocketAddress::Abstract(bytes) => bytes,
+    };
+    let denied = verdict.decision == Decision::Deny;
+    let mind = if denied && std::str::from_utf8(bytes).is_err() { NOT_TEXT } else { "" };
     let address = show_address(address);
     let what = match operation {
         SocketOperation::Connect => "connecting to",
@@ -98,7 +119,7 @@ pub fn socket_reason(
         SocketOperation::Listen => "listening on",
         SocketOperation::Send => "sending to",
     };
-    let Some(rule) = verdict.rule else { return format!("no socket rule allows {what} `{address}`") };
+    let Some(rule) = verdict.rule else { return format!("no socket rule allows {what} `{address}`{mind}") };
     let verb = match rule.decision {
         Decision::Allow => "allows",
         Decision::Deny => "denies",
@@ -108,7 +129,7 @@ pub fn socket_reason(
     let message =
         rule.message.as_ref().map(|text| format!(": {}", Bytes::from(text.as_str()))).unwrap_or_default();
     format!(
-        "the socket rule `{}` ({place}) {verb} {what} `{address}`{message}",
+        "the socket rule `{}` ({place}) {verb} {what} `{address}`{message}{mind}",
         Bytes::from(rule.name.as_str())
     )
 }

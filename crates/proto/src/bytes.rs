@@ -9,10 +9,47 @@ use std::path::{Path, PathBuf};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Characters that show as nothing, or change how their neighbours show: format characters (Unicode's category Cf),
+/// separators of lines and paragraphs, selectors of variants, fillers, and what else is drawn as nothing.
+const UNSEEN: [(char, char); 27] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{2800}', '\u{2800}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d159}', '\u{1d159}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(Vec<u8>);
 
 impl Bytes {
+    /// Whether a character is escaped when it is printed: a terminal would obey it, or a reader not see it.
+    pub fn is_unseen(c: char) -> bool {
+        c.is_control() || UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
+    }
+
     pub fn as_slice(&self) -> &[u8] {
         &self.0
     }
@@ -86,12 +123,13 @@ impl From<&Path> for Bytes {
     }
 }
 
-/// Control characters and broken UTF-8 are escaped: these strings come from agents and go to terminals.
+/// Control characters, those that hide or turn others around, and broken UTF-8 are escaped: these strings come from
+/// agents and go to terminals.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+                if Self::is_unseen(c) { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
             }
             for byte in chunk.invalid() {
                 write!(f, "\\x{byte:02x}")?;
@@ -146,5 +184,48 @@ impl<'de> Deserialize<'de> for Bytes {
                     .map(Self)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hides_or_turns_text_around_is_escaped() {
+        for c in [
+            '\u{ad}',
+            '\u{61c}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2060}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{feff}',
+            '\u{fffb}',
+            '\u{e0001}',
+            '\u{e007f}',
+            '\u{1b}',
+            '\u{85}',
+        ] {
+            let shown = Bytes::from(format!("/a{c}b")).to_string();
+            assert_eq!(shown, format!("/a{}b", c.escape_default()));
+            assert!(shown.is_ascii());
+        }
+        for text in ["/é/e\u{301}", "/עברית", "/日本語 x", "/\u{1f600}", "/\u{fffd}"] {
+            assert_eq!(Bytes::from(text).to_string(), text);
+        }
+        assert_eq!(Bytes::from(&b"/\xff\n"[..]).to_string(), "/\\xff\\n");
+    }
+
+    #[test]
+    fn the_table_is_in_order() {
+        assert!(UNSEEN.iter().all(|(first, last)| first <= last));
+        assert!(UNSEEN.windows(2).all(|pair| pair[0].1 < pair[1].0));
     }
 }

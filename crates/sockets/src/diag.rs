@@ -141,7 +141,7 @@ impl Told {
     pub(crate) fn is(self, call: &Call<'_>, object: &Object, begun: (i64, u32)) -> bool {
         let whole = object.id.ino == u64::from(self.low_ino);
         let same_end = object.id.ino & u64::from(u32::MAX) == u64::from(self.low_ino);
-        let same_number = whole || same_end && object.id.born.is_some_and(|born| born >= begun);
+        let same_number = whole || same_end && object.born.is_some_and(|born| born >= begun);
         object.is_socket
             && same_number
             && (object.id.dev == self.dev || file_system(call, object.as_fd()) == Some(self.dev))

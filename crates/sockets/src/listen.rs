@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
+use rustix::net::SocketType;
 use stockade_proto::SocketOperation;
 use stockade_sys::notify;
 
@@ -39,10 +40,13 @@ pub(crate) fn listen(call: &Call<'_>) -> Result<i64, Errno> {
             let subject = Subject { operation, address: Address::Abstract(name), own };
             call.decided(&process, &subject, |_| perform())
         }
-        // Not bound to anything: the kernel has an error for it.
+        // Not bound to anything. The kernel's own word for it, never the kernel itself: by then another thread may
+        // have bound it.
         Ok(Named::Unnamed | Named::Unspecified) | Err(_) => {
-            call.check()?;
-            perform()
+            Err(match rustix::net::sockopt::socket_type(&socket)? {
+                SocketType::DGRAM => Errno::OPNOTSUPP,
+                _ => Errno::INVAL,
+            })
         }
     }
 }

@@ -5,19 +5,22 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::os::fd::OwnedFd;
 
+use rustix::process::{Resource, getrlimit};
+
 /// More than a test suite that binds a socket per case leaves alive.
 const REMEMBERED: usize = 4096;
-/// Files held open because they have no birth: each is a descriptor.
-const HELD: usize = 64;
+/// Of the descriptors that the executor may open, files take one in so many: with the usual 1024 there is room
+/// beside them for what blocked calls and passed descriptors hold.
+const SHARE: u64 = 8;
+/// Where there are more than enough. When it is full every one is looked at.
+const HELD_MAX: usize = 1024;
 
-/// A file that can't be taken for another: numbers come back when a file is gone, its birth does not.
+/// A file, for as long as it is held open: the number of one that nobody holds goes to the next that is made, at
+/// once and within the tick of the clock that its birth is kept in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FileId {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
-    /// Seconds and nanoseconds; none where the file system does not keep it. Then a number is told from its
-    /// next use only while the file is held open.
-    pub(crate) born: Option<(i64, u32)>,
 }
 
 /// What a socket of ours was bound to, found again by the socket.
@@ -51,39 +54,65 @@ impl<K: Hash + Eq + Clone, V> Memory<K, V> {
             self.known.remove(&oldest);
         }
     }
+}
 
-    fn remove(&mut self, key: &K) {
-        self.known.remove(key);
-        self.order.retain(|one| one != key);
+/// Files by their numbers, each with the descriptor that keeps its number from being used again.
+#[derive(Debug)]
+struct Files {
+    held: HashMap<FileId, OwnedFd>,
+    /// The oldest first.
+    order: VecDeque<FileId>,
+    most: usize,
+}
+
+impl Files {
+    fn new(most: usize) -> Self {
+        Self { held: HashMap::new(), order: VecDeque::new(), most }
     }
+
+    fn add(&mut self, file: FileId, fd: OwnedFd) {
+        if self.held.insert(file, fd).is_some() {
+            return;
+        }
+        self.order.push_back(file);
+        if self.order.len() > self.most {
+            self.drop_unnamed();
+        }
+        if self.order.len() > self.most
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.held.remove(&oldest);
+        }
+    }
+
+    /// No path leads to them any more. Number and descriptor go together, so that none is known by its number alone.
+    fn drop_unnamed(&mut self) {
+        self.held.retain(|_, fd| rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_nlink > 0));
+        self.order.retain(|file| self.held.contains_key(file));
+    }
+}
+
+/// How many files may be held.
+fn most_held() -> usize {
+    let share = getrlimit(Resource::Nofile).current.map(|limit| limit / SHARE);
+    share.and_then(|share| usize::try_from(share).ok()).map_or(HELD_MAX, |share| share.min(HELD_MAX))
 }
 
 #[derive(Debug)]
 pub(crate) struct Own {
-    files: Memory<FileId, Option<OwnedFd>>,
-    /// Which of the files are held, the oldest first.
-    held: VecDeque<FileId>,
+    files: Files,
     names: Memory<Vec<u8>, ()>,
     sockets: Memory<u64, Bound>,
 }
 
 impl Own {
     pub(crate) fn new() -> Self {
-        Self { files: Memory::new(), held: VecDeque::new(), names: Memory::new(), sockets: Memory::new() }
+        Self { files: Files::new(most_held()), names: Memory::new(), sockets: Memory::new() }
     }
 
     /// `socket` is its cookie, `fd` a descriptor of the file.
     pub(crate) fn add_file(&mut self, socket: u64, bound: Bound, fd: OwnedFd) {
-        let file = bound.file;
-        self.files.add(file, file.born.is_none().then_some(fd));
-        if file.born.is_none() && !self.held.contains(&file) {
-            self.held.push_back(file);
-            if self.held.len() > HELD
-                && let Some(oldest) = self.held.pop_front()
-            {
-                self.files.remove(&oldest);
-            }
-        }
+        self.files.add(bound.file, fd);
         self.sockets.add(socket, bound);
     }
 
@@ -92,7 +121,7 @@ impl Own {
     }
 
     pub(crate) fn has_file(&self, file: &FileId) -> bool {
-        self.files.known.contains_key(file)
+        self.files.held.contains_key(file)
     }
 
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
@@ -121,31 +150,67 @@ mod tests {
         assert_eq!(own.names.order.len(), REMEMBERED);
     }
 
-    fn descriptor() -> OwnedFd {
-        std::fs::File::open("/dev/null").expect("opened").into()
+    fn path_descriptor(path: &std::path::Path) -> (FileId, OwnedFd) {
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).expect("opened");
+        let stat = rustix::fs::fstat(&fd).expect("there");
+        (FileId { dev: stat.st_dev, ino: stat.st_ino }, fd)
+    }
+
+    fn made(place: &std::path::Path, name: usize) -> (FileId, OwnedFd) {
+        let path = place.join(name.to_string());
+        std::fs::write(&path, "").expect("made");
+        path_descriptor(&path)
     }
 
     #[test]
-    fn a_file_without_a_birth_is_known_while_it_is_held() {
+    fn a_number_is_not_used_again_while_it_is_own() {
+        let place = tempfile::tempdir().expect("made");
         let mut own = Own::new();
-        let file = |ino| FileId { dev: 1, ino, born: None };
-        for ino in 0..=64 {
-            let bound = Bound { file: file(ino), path: b"/s".to_vec(), name: b"s".to_vec() };
-            own.add_file(ino, bound.clone(), descriptor());
-            own.add_file(ino, bound, descriptor());
+        let path = place.path().join("0");
+        for cookie in 0..100 {
+            let (file, fd) = made(place.path(), 0);
+            assert!(!own.has_file(&file), "made by someone else");
+            own.add_file(cookie, Bound { file, path: b"/s".to_vec(), name: b"s".to_vec() }, fd);
+            assert!(own.has_file(&file));
+            std::fs::remove_file(&path).expect("removed");
         }
-        assert_eq!((own.held.len(), own.files.known.len(), own.files.order.len()), (HELD, HELD, HELD));
-        assert!(!own.has_file(&file(0)) && own.has_file(&file(1)) && own.has_file(&file(64)));
-        assert!(own.bound(0, b"s").is_some(), "the socket is still where it was bound");
+        assert!(
+            own.bound(9, b"s").is_some() && own.bound(9, b"t").is_none() && own.bound(100, b"s").is_none()
+        );
     }
 
     #[test]
-    fn a_file_is_known_by_its_birth() {
-        let mut own = Own::new();
-        let file = FileId { dev: 1, ino: 2, born: Some((3, 4)) };
-        own.add_file(9, Bound { file, path: b"/s".to_vec(), name: b"s".to_vec() }, descriptor());
-        assert!(own.has_file(&file) && own.held.is_empty());
-        assert!(!own.has_file(&FileId { born: Some((3, 5)), ..file }), "the number was used again");
-        assert!(own.bound(9, b"s").is_some() && own.bound(9, b"t").is_none() && own.bound(8, b"s").is_none());
+    fn files_without_a_name_are_dropped_first_then_the_oldest() {
+        let place = tempfile::tempdir().expect("made");
+        let mut files = Files::new(4);
+        let ids: Vec<FileId> = (0..4)
+            .map(|name| {
+                let (file, fd) = made(place.path(), name);
+                files.add(file, fd);
+                file
+            })
+            .collect();
+        for name in ["1", "3"] {
+            std::fs::remove_file(place.path().join(name)).expect("removed");
+        }
+        assert!(ids.iter().all(|file| files.held.contains_key(file)), "there is room");
+        let (fifth, fd) = made(place.path(), 4);
+        files.add(fifth, fd);
+        let known = |files: &Files| ids.iter().map(|file| files.held.contains_key(file)).collect::<Vec<_>>();
+        assert_eq!(known(&files), [true, false, true, false]);
+        for name in 5..7 {
+            let (file, fd) = made(place.path(), name);
+            files.add(file, fd);
+        }
+        // The numbers of those dropped may have been used again by now, and then are known for it.
+        assert!(!files.held.contains_key(&ids[0]) && files.held.contains_key(&ids[2]));
+        assert!(files.held.contains_key(&fifth));
+        assert_eq!((files.held.len(), files.order.len()), (4, 4));
+    }
+
+    #[test]
+    fn a_share_of_the_descriptors_is_held() {
+        assert!((1..=HELD_MAX).contains(&most_held()));
     }
 }

@@ -25,6 +25,8 @@ const S_IFSOCK: u16 = 0o140_000;
 pub(crate) struct Object {
     fd: OwnedFd,
     pub(crate) id: FileId,
+    /// Seconds and nanoseconds; none where the file system does not keep it.
+    pub(crate) born: Option<(i64, u32)>,
     pub(crate) is_socket: bool,
     /// In the view of the mount namespace that it was found in: the sandbox's.
     pub(crate) path: Vec<u8>,
@@ -57,7 +59,7 @@ impl Object {
         let born = kept.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec));
         let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
         let is_socket = stat.stx_mode & S_IFMT == S_IFSOCK;
-        Ok(Self { fd, id: FileId { dev, ino: stat.stx_ino, born }, is_socket, path })
+        Ok(Self { fd, id: FileId { dev, ino: stat.stx_ino }, born, is_socket, path })
     }
 }
 

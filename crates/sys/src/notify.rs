@@ -20,6 +20,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::checked;
 
+/// Each interruption takes a signal: more come only from someone who does nothing else.
+const ASKED_MAX: usize = 1024;
+
 /// A call that waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification {
@@ -56,32 +59,51 @@ pub fn answer(listener: BorrowedFd<'_>, id: u64, result: Result<i64, i32>) -> io
         Ok(value) => (value, 0),
         Err(errno) => (0, -errno),
     };
-    let mut response = libc::seccomp_notif_resp { id, val, error, flags: 0 };
-    // SAFETY: a whole struct of the size that the request number names.
-    let sent = unsafe {
-        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, std::ptr::from_mut(&mut response))
-    };
-    checked(libc::c_long::from(sent)).map(drop)
+    respond(listener, libc::seccomp_notif_resp { id, val, error, flags: 0 })
 }
 
 /// Lets the waiting call run as if nobody had been asked, on whatever its arguments are by then. Here to
 /// show in tests that this loses the race: a decision made on those arguments means nothing.
 pub fn let_go(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
-    let mut response = libc::seccomp_notif_resp { id, val: 0, error: 0, flags: 1 };
-    // SAFETY: a whole struct of the size that the request number names.
-    let sent = unsafe {
-        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, std::ptr::from_mut(&mut response))
-    };
-    checked(libc::c_long::from(sent)).map(drop)
+    respond(listener, libc::seccomp_notif_resp { id, val: 0, error: 0, flags: 1 })
+}
+
+fn respond(listener: BorrowedFd<'_>, mut response: libc::seccomp_notif_resp) -> io::Result<()> {
+    uninterrupted(|| {
+        // SAFETY: a whole struct of the size that the request number names.
+        let sent = unsafe {
+            libc::ioctl(
+                listener.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_SEND,
+                std::ptr::from_mut(&mut response),
+            )
+        };
+        checked(libc::c_long::from(sent)).map(drop)
+    })
+}
+
+/// The kernel waits for the filter's lock in a way that a signal ends, and the crew's threads are sent signals: that
+/// says nothing of the call that waits.
+fn uninterrupted(mut ask: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    for _ in 1..ASKED_MAX {
+        match ask() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+    ask()
 }
 
 /// Whether that call still waits, so that its thread id still means its thread.
 pub fn still_waits(listener: BorrowedFd<'_>, id: u64) -> bool {
-    // SAFETY: reads one u64.
-    let answer = unsafe {
-        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, std::ptr::from_ref(&id))
-    };
-    answer == 0
+    let asked = uninterrupted(|| {
+        // SAFETY: reads one u64.
+        let answer = unsafe {
+            libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, std::ptr::from_ref(&id))
+        };
+        checked(libc::c_long::from(answer)).map(drop)
+    });
+    asked.is_ok()
 }
 
 /// Asks the kernel to switch between caller and answerer on one CPU (6.6 and later).
@@ -107,4 +129,29 @@ pub fn listen_to_myself(program: &[u8]) -> io::Result<OwnedFd> {
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
     // SAFETY: the kernel just made it and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel answers in turn, and how often it was asked.
+    fn asked(answers: &[i32]) -> (Option<i32>, usize) {
+        let mut count = 0;
+        let result = uninterrupted(|| {
+            let answer = answers.get(count).copied().unwrap_or(libc::EINTR);
+            count += 1;
+            if answer == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(answer)) }
+        });
+        (result.err().and_then(|error| error.raw_os_error()), count)
+    }
+
+    #[test]
+    fn a_signal_says_nothing_of_the_call_that_waits() {
+        assert_eq!(asked(&[0]), (None, 1));
+        assert_eq!(asked(&[libc::EINTR, libc::EINTR, 0]), (None, 3));
+        assert_eq!(asked(&[libc::EINTR, libc::ENOENT, 0]), (Some(libc::ENOENT), 2));
+        assert_eq!(asked(&[libc::ENOENT, 0]), (Some(libc::ENOENT), 1));
+        assert_eq!(asked(&[]), (Some(libc::EINTR), ASKED_MAX));
+    }
 }

@@ -9,8 +9,8 @@ use super::planning::{built_in, object, report, request};
 use super::{Texts, user};
 use crate::{
     Bound, FoundSocket, HostReport, NeededSocket, Object, Place, ProfileError, Resolved, SocketAddress,
-    SocketObject, SocketPlace, SocketRules, SocketWatch, explain, explain_profile, guidance_for_socket,
-    needed_sockets, plan, resolve, show_profile, socket_reason,
+    SocketObject, SocketPlace, SocketRules, SocketVerdict, SocketWatch, explain, explain_profile,
+    guidance_for_socket, needed_sockets, plan, resolve, show_profile, socket_reason,
 };
 
 fn rule(name: &str, paths: &str, rest: &str) -> String {
@@ -405,7 +405,8 @@ fn guidance_is_a_rule_that_allows_just_that() {
         SocketAddress::Path(b"/run/x.sock"),
         SocketAddress::Path(b"/run/a*b[c]{d}\\e?"),
         SocketAddress::Path("/run/é \"q\"\n".as_bytes()),
-        SocketAddress::Path(b"/run/\xff\xfe"),
+        SocketAddress::Path("/run/\u{202e}kcos.\u{200b}\u{e0041}\u{2028}x".as_bytes()),
+        SocketAddress::Abstract("\u{feff}\u{2066}".as_bytes()),
         SocketAddress::Abstract(b"name\0with\0nuls"),
         SocketAddress::Abstract(b"x*"),
         SocketAddress::Abstract(b""),
@@ -413,6 +414,7 @@ fn guidance_is_a_rule_that_allows_just_that() {
     for address in addresses {
         for operation in SocketOperation::ALL {
             let text = guidance_for_socket(operation, address);
+            assert!(!text.lines().any(|line| line.contains(Bytes::is_unseen)), "all of it is seen: {text:?}");
             let profile = user(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
             let mut report = report(1000);
             for needed in needed_sockets(&profile, &report.caller).expect("expanded") {
@@ -429,4 +431,20 @@ fn guidance_is_a_rule_that_allows_just_that() {
             assert!(socket_reason(operation, other, &denied).contains("no socket rule allows"));
         }
     }
+}
+
+/// A wildcard for a byte that TOML can't hold would open every name of that length.
+#[test]
+fn a_name_that_is_not_text_has_no_guidance() {
+    let verdict = |decision| SocketVerdict { decision, rule: None };
+    for address in [SocketAddress::Path(b"/run/\xff\xfe"), SocketAddress::Abstract(b"a\xc3")] {
+        for operation in SocketOperation::ALL {
+            assert_eq!(guidance_for_socket(operation, address), "");
+            let reason = socket_reason(operation, address, &verdict(Decision::Deny));
+            assert!(reason.contains("not text"), "{reason}");
+            assert!(!socket_reason(operation, address, &verdict(Decision::Allow)).contains("not text"));
+        }
+    }
+    let text = SocketAddress::Path("/run/é".as_bytes());
+    assert!(!socket_reason(SocketOperation::Bind, text, &verdict(Decision::Deny)).contains("not text"));
 }

@@ -17,6 +17,7 @@ pub(crate) const SCENES: Scenes = &[
     ("serves", serves),
     ("abstract", abstract_names),
     ("names", names),
+    ("unbound", unbound),
     ("inet", inet),
 ];
 
@@ -292,6 +293,30 @@ fn abstract_names_are_decided_and_remembered() {
     let count = |decision| seen.iter().filter(|op| op.is_abstract && op.decision == decision).count();
     assert_eq!((count(Decision::Deny), count(Decision::Audit)), (2, 1), "{seen:#?}");
     assert!(seen.iter().any(|op| op.path.as_slice().starts_with(b"stockade\0test")));
+}
+
+/// What listening on sockets without a name says.
+fn unbound_answers() -> Vec<Result<usize, i32>> {
+    let mut answers: Vec<_> = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM, libc::SOCK_RAW]
+        .map(|kind| listen(raw::socket(libc::AF_UNIX, kind), 1))
+        .into();
+    let pair = UnixStream::pair().expect("a pair");
+    answers.push(listen(pair.0.as_raw_fd(), 1));
+    answers
+}
+
+const UNBOUND: [Result<usize, i32>; 5] =
+    [Err(libc::EINVAL), Err(libc::EINVAL), Err(libc::EOPNOTSUPP), Err(libc::EOPNOTSUPP), Err(libc::EINVAL)];
+
+fn unbound(_: &mut Inside) {
+    assert_eq!(unbound_answers(), UNBOUND, "as the kernel says");
+}
+
+#[test]
+fn listening_without_a_name_says_what_the_kernel_says() {
+    assert_eq!(unbound_answers(), UNBOUND, "the kernel itself");
+    let place = tempfile::tempdir().expect("made");
+    assert_eq!(Stage::new("unbound", place.path(), by_name).finish(), []);
 }
 
 fn inet(inside: &mut Inside) {

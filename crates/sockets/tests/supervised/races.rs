@@ -4,22 +4,34 @@
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use stockade_proto::SocketOperation;
 use stockade_sys::notify;
 
-use crate::raw::{self, Head, connect, datagram, stream, unix};
+use crate::raw::{self, Head, bind, connect, datagram, listen, stream, unix};
 use crate::stage::{Cast, Inside, Scenes, Server, Stage, by_name, end, raise};
 
-pub(crate) const SCENES: Scenes =
-    &[("rewrites", rewrites), ("heads", heads), ("swaps", swaps), ("links", links), ("moves", moves)];
+pub(crate) const SCENES: Scenes = &[
+    ("rewrites", rewrites),
+    ("heads", heads),
+    ("swaps", swaps),
+    ("links", links),
+    ("moves", moves),
+    ("reuses", reuses),
+    ("late-binds", late_binds),
+];
 
 const ATTEMPTS: usize = 20_000;
 const TIME: Duration = Duration::from_secs(6);
+/// More than the files that are held where descriptors are few.
+const ROUNDS: usize = 300;
+/// For a race that needs few attempts.
+const SHORT: Duration = Duration::from_secs(3);
 /// On an emulated machine with other work a race gets this far in its time; elsewhere to the end.
 const ENOUGH: usize = 50;
 
@@ -256,4 +268,87 @@ fn a_changing_directory_reaches_nothing_denied() {
     Stage::new("moves", place.path(), decide).finish();
     assert_eq!(bad.visits(), 0);
     assert!(good.visits() > 0);
+}
+
+/// Binds a file and frees its number, for the socket that the host makes at that moment.
+fn reuses(inside: &mut Inside) {
+    let [own, host] = ["own", "denied"].map(|name| unix(inside.path(name)));
+    for _ in 0..ROUNDS {
+        let socket = stream();
+        assert_eq!(bind(socket, &own), Ok(0));
+        raw::close(socket);
+        std::fs::remove_file(inside.place.join("own")).expect("removed");
+        inside.tell();
+        inside.wait();
+        let socket = stream();
+        assert_eq!(connect(socket, &host), Err(libc::EACCES), "it is not the command's own");
+        raw::close(socket);
+        inside.tell();
+        inside.wait();
+    }
+}
+
+/// A file system gives the number of a file that is gone to the next one, and both are born in one tick.
+#[test]
+fn a_number_that_was_freed_does_not_make_a_socket_its_own() {
+    let place = tempfile::tempdir().expect("made");
+    let path = place.path().join("denied");
+    let decide = |asked: &stockade_sockets::Asked<'_>| {
+        if asked.own {
+            stockade_sockets::Verdict { decision: stockade_proto::Decision::Allow, rule: None }
+        } else {
+            by_name(asked)
+        }
+    };
+    let mut stage = Stage::new("reuses", place.path(), decide);
+    for _ in 0..ROUNDS {
+        stage.hear();
+        let listener = UnixListener::bind(&path).expect("bound");
+        // Open to everyone: only the rules stand before it.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&path, open).expect("set");
+        stage.link.write_all(b"!").expect("the scene listens");
+        stage.hear();
+        drop(listener);
+        std::fs::remove_file(&path).expect("removed");
+        stage.link.write_all(b"!").expect("the scene listens");
+    }
+    let seen = stage.finish();
+    let refused = seen.iter().filter(|op| op.decision == stockade_proto::Decision::Deny).count();
+    assert_eq!(refused, ROUNDS);
+}
+
+/// One thread binds while another already listens on the same socket.
+fn late_binds(_: &mut Inside) {
+    let begun = Instant::now();
+    while begun.elapsed() < SHORT {
+        let socket = stream();
+        let binds = std::thread::spawn(move || bind(socket, &unix(b"")));
+        let mut answer = listen(socket, 1);
+        while answer == Err(libc::EINVAL) && begun.elapsed() < 2 * TIME {
+            answer = listen(socket, 1);
+        }
+        assert_eq!(answer, Err(libc::EACCES));
+        assert_eq!(binds.join().expect("ended"), Ok(0));
+        raw::close(socket);
+    }
+}
+
+/// A socket that has no name when it is looked at may have one when it is to listen.
+#[test]
+fn a_socket_that_is_bound_late_does_not_listen() {
+    let place = tempfile::tempdir().expect("made");
+    let decide = |asked: &stockade_sockets::Asked<'_>| {
+        let decision = match asked.operation {
+            SocketOperation::Listen => stockade_proto::Decision::Deny,
+            SocketOperation::Bind | SocketOperation::Connect | SocketOperation::Send => {
+                // Until another thread of the supervisor takes the calls that follow.
+                std::thread::sleep(Duration::from_millis(12));
+                stockade_proto::Decision::Allow
+            }
+        };
+        stockade_sockets::Verdict { decision, rule: None }
+    };
+    let seen = Stage::new("late-binds", place.path(), decide).finish();
+    assert!(seen.iter().filter(|op| op.operation == SocketOperation::Listen).count() > 20);
 }
