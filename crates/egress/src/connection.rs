@@ -1,6 +1,7 @@
 //! One connection out of the sandbox, from its destination address to its end: judge, resolve, check
 //! each address, dial, relay. The program's own socket never leaves its namespace.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::accept::reset;
 use crate::asked::{Asked, Host};
-use crate::dial::dial;
+use crate::dial::{dial, is_own};
 use crate::gate::Gate;
 use crate::relay::{self, Ending, Side};
 use crate::resolve;
@@ -20,11 +21,15 @@ pub(crate) async fn serve(shared: &Shared, client: TcpStream, destination: (IpAd
     let (outside, address) = match dial(&addresses, asked.port).await {
         Ok(connected) => connected,
         Err(error) => {
-            let first = addresses.first().copied();
-            shared.connected(&asked, Fate::Allowed(first, Some(format!("can't connect: {error}"))));
+            shared.connected(&asked, cannot_connect(addresses.first().copied(), &error));
             return reset(client);
         }
     };
+    if let Some(fate) = turned_back(shared, &asked, &outside, address) {
+        shared.connected(&asked, fate);
+        reset(client);
+        return reset(outside);
+    }
     shared.connected(&asked, Fate::Allowed(Some(address), None));
     carry(shared, asked, client, (outside, address)).await;
 }
@@ -82,6 +87,29 @@ async fn checked(shared: &Shared, asked: &Asked) -> Option<Vec<IpAddr>> {
         }
         Some(_) | None => Some(open),
     }
+}
+
+/// The reason of a denial, for whoever tells what would have to be listed.
+pub const OWN_ADDRESS: &str = "this host's own address";
+
+/// A name may lead to this host by an address that isn't private; what listens here is closed to names like
+/// what listens on its loopback. Nothing was sent yet.
+fn turned_back(shared: &Shared, asked: &Asked, outside: &TcpStream, address: IpAddr) -> Option<Fate> {
+    if shared.rules.address(address, asked.port).is_some() {
+        return None;
+    }
+    match is_own(outside, address) {
+        Ok(false) => None,
+        Ok(true) => {
+            let detail = format!("the name resolves to {address}: {OWN_ADDRESS}");
+            Some(Fate::Denied(Some(address), detail))
+        }
+        Err(error) => Some(cannot_connect(Some(address), &error)),
+    }
+}
+
+fn cannot_connect(address: Option<IpAddr>, error: &io::Error) -> Fate {
+    Fate::Allowed(address, Some(format!("can't connect: {error}")))
 }
 
 async fn carry(shared: &Shared, asked: Asked, client: TcpStream, (outside, address): (TcpStream, IpAddr)) {

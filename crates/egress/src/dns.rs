@@ -73,7 +73,8 @@ fn respond(query: &Message, find: impl FnOnce(&str) -> Listing) -> Message {
                 message.add_answer(record);
             }
         }
-        Listing::Unlisted => message.metadata.response_code = ResponseCode::Refused,
+        // Not `REFUSED`: the C libraries take that for a server in trouble, and ask again for seconds.
+        Listing::Unlisted => message.metadata.response_code = ResponseCode::NXDomain,
         Listing::Full => message.metadata.response_code = ResponseCode::ServFail,
     }
     message

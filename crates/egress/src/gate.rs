@@ -16,6 +16,9 @@ const RECORD_HEAD: usize = 5;
 /// Larger records break the protocol; the server refuses them.
 const RECORD_MOST: usize = 16 * 1024 + 2048;
 
+const ENCRYPTED: &str = "a TLS server name that is encrypted (ECH); Chromium is to be started with \
+                         --disable-features=EncryptedClientHello";
+
 /// What may go out now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
@@ -127,10 +130,13 @@ impl Gate {
 
     /// The client is done. Held bytes that could be no protocol we know go out; none where it ended in the
     /// middle of a message.
-    pub(crate) fn finish(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
         match &self.mode {
-            Mode::Opening(_) => Some(std::mem::take(&mut self.held)),
-            Mode::Tls(_) | Mode::Http(_) | Mode::Open => self.held.is_empty().then(Vec::new),
+            Mode::Opening(line) => {
+                line.end(&self.held)?;
+                Ok(Some(std::mem::take(&mut self.held)))
+            }
+            Mode::Tls(_) | Mode::Http(_) | Mode::Open => Ok(self.held.is_empty().then(Vec::new)),
         }
     }
 
@@ -184,7 +190,7 @@ impl Gate {
 
     fn greeting(&self, hello: &Hello) -> Result<(), String> {
         if hello.encrypted {
-            return Err("a TLS server name that is encrypted (ECH)".into());
+            return Err(ENCRYPTED.into());
         }
         // Its data may hide a second hello: the server skips it when it asks for one.
         if hello.early {

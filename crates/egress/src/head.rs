@@ -3,6 +3,8 @@
 
 /// Upgrades under which names would travel unseen. The request itself may pass; the switch may not.
 const HIDING: [&str; 2] = ["h2c", "tls"];
+/// Methods whose body some servers don't read: they take it for the next request.
+const BODILESS: [&str; 5] = ["GET", "HEAD", "OPTIONS", "TRACE", "DELETE"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
@@ -18,12 +20,14 @@ pub(crate) struct Request {
     pub(crate) body: Body,
     /// The server may answer 101, after which the bytes are no longer HTTP.
     pub(crate) upgrade: bool,
+    /// No request may follow.
+    pub(crate) last: bool,
 }
 
 /// `head` ends with the empty line, and each of its lines with CRLF.
 pub(crate) fn parse(head: &str) -> Result<Request, &'static str> {
     let mut lines = head.split("\r\n");
-    let (target, version) = request_line(lines.next().unwrap_or_default())?;
+    let Line { target, version, bodiless } = request_line(lines.next().unwrap_or_default())?;
     let mut fields = Fields::default();
     for line in lines.take_while(|line| !line.is_empty()) {
         fields.read(line)?;
@@ -37,8 +41,12 @@ pub(crate) fn parse(head: &str) -> Result<Request, &'static str> {
         (None, true) => Body::Chunked,
         (length, false) => Body::Length(length.unwrap_or(0)),
     };
+    let last = bodiless && body != Body::Length(0);
+    if last && !fields.close.unwrap_or(false) {
+        return Err("a body of a request that has none by its method, without Connection: close");
+    }
     let upgrade = fields.upgrade.unwrap_or(false) && body == Body::Length(0);
-    Ok(Request { host: fields.host, target, body, upgrade })
+    Ok(Request { host: fields.host, target, body, upgrade, last })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +55,14 @@ enum Version {
     OneOne,
 }
 
-fn request_line(line: &str) -> Result<(Option<String>, Version), &'static str> {
+struct Line {
+    target: Option<String>,
+    version: Version,
+    /// By its method.
+    bodiless: bool,
+}
+
+fn request_line(line: &str) -> Result<Line, &'static str> {
     let mut words = line.split(' ');
     let (Some(method), Some(target), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
@@ -70,7 +85,8 @@ fn request_line(line: &str) -> Result<(Option<String>, Version), &'static str> {
     if method.eq_ignore_ascii_case("CONNECT") {
         return Err("CONNECT");
     }
-    Ok((authority(target)?, version))
+    let bodiless = BODILESS.iter().any(|known| method.eq_ignore_ascii_case(known));
+    Ok(Line { target: authority(target)?, version, bodiless })
 }
 
 fn authority(target: &str) -> Result<Option<String>, &'static str> {
@@ -92,6 +108,8 @@ struct Fields {
     length: Option<u64>,
     chunked: bool,
     upgrade: Option<bool>,
+    /// Every Connection header says so, and nothing else.
+    close: Option<bool>,
 }
 
 impl Fields {
@@ -122,6 +140,9 @@ impl Fields {
             "transfer-encoding" => return Err("a Transfer-Encoding other than chunked"),
             "upgrade" if self.upgrade.is_some() => return Err("two Upgrade headers"),
             "upgrade" => self.upgrade = Some(may_switch(value)),
+            "connection" => {
+                self.close = Some(self.close.unwrap_or(true) && value.eq_ignore_ascii_case("close"));
+            }
             _ => {}
         }
         Ok(())

@@ -8,6 +8,8 @@ use crate::head::{self, Body, Request};
 
 /// Servers stop at 8 to 64 KiB; every connection may make us hold this much.
 const HEAD_MOST: usize = 32 * 1024;
+/// Of a chunk's size, leading zeros too: longer ones overflow in some servers.
+const CHUNK_DIGITS_MOST: usize = 15;
 /// A chunk's size and its extensions, which nobody uses.
 const CHUNK_LINE_MOST: usize = 1024;
 
@@ -26,12 +28,16 @@ enum State {
     AwaitsReply,
     /// It did switch.
     Switched,
+    /// The last request, by its own word, is complete.
+    Over,
 }
 
 #[derive(Debug)]
 pub(crate) struct Tracker {
     state: State,
     requests: u64,
+    /// The one whose body is passing is the last.
+    last: bool,
     /// Bytes of the presented input that hold complete lines of an unfinished head.
     seen: usize,
     /// Bytes behind those that are known to hold no line's end, so that dribbled lines are looked at once.
@@ -47,7 +53,7 @@ enum Lines {
 
 impl Tracker {
     pub(crate) fn new() -> Self {
-        Self { state: State::Head, requests: 0, seen: 0, looked: 0 }
+        Self { state: State::Head, requests: 0, last: false, seen: 0, looked: 0 }
     }
 
     pub(crate) fn awaits_reply(&self) -> bool {
@@ -58,7 +64,12 @@ impl Tracker {
     pub(crate) fn is_in_body(&self) -> bool {
         match self.state {
             State::Body(_) | State::Chunk { .. } | State::Switched => true,
-            State::Head | State::ChunkSize | State::ChunkEnd | State::Trailers | State::AwaitsReply => false,
+            State::Head
+            | State::ChunkSize
+            | State::ChunkEnd
+            | State::Trailers
+            | State::AwaitsReply
+            | State::Over => false,
         }
     }
 
@@ -83,7 +94,7 @@ impl Tracker {
                 State::Head => self.head(rest, asked, rules)?,
                 State::Body(left) => {
                     let (passed, left) = skip(left, rest);
-                    self.state = if left == 0 { State::Head } else { State::Body(left) };
+                    self.state = if left == 0 { self.next() } else { State::Body(left) };
                     passed
                 }
                 State::ChunkSize => self.chunk_size(rest)?,
@@ -96,6 +107,7 @@ impl Tracker {
                 State::Trailers => self.trailers(rest)?,
                 State::AwaitsReply => 0,
                 State::Switched => rest.len(),
+                State::Over => return Err("more after a request with Connection: close".into()),
             };
             if passed == 0 {
                 break;
@@ -103,6 +115,11 @@ impl Tracker {
             done += passed;
         }
         Ok(done)
+    }
+
+    /// Once a body is complete.
+    fn next(&self) -> State {
+        if self.last { State::Over } else { State::Head }
     }
 
     fn head(&mut self, rest: &[u8], asked: &Asked, rules: &dyn Rules) -> Result<usize, String> {
@@ -125,6 +142,7 @@ impl Tracker {
         let request = head::parse(text)?;
         named(&request, asked, rules)?;
         self.requests = self.requests.saturating_add(1);
+        self.last = request.last;
         self.state = match request.body {
             // Only the first response of a connection can be told apart without reading them all, so
             // only the first request may switch.
@@ -164,7 +182,9 @@ impl Tracker {
         let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
         let size = std::str::from_utf8(digits)
             .ok()
-            .filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            .filter(|text| {
+                text.len() <= CHUNK_DIGITS_MOST && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+            })
             .and_then(|text| u64::from_str_radix(text, 16).ok())
             .ok_or("a malformed chunk size")?;
         self.state = if size == 0 { State::Trailers } else { State::Chunk { left: size } };
@@ -187,7 +207,7 @@ impl Tracker {
             Lines::Incomplete if rest.len() > HEAD_MOST => Err("trailers that are too long".into()),
             Lines::Incomplete => Ok(0),
             Lines::Until(end) => {
-                self.state = State::Head;
+                self.state = self.next();
                 Ok(end)
             }
         }
@@ -293,6 +313,45 @@ mod tests {
         refused("POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\nabc\r\n");
         refused("POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n\r\nabc\r\n");
         refused(&format!("GET / HTTP/1.1\r\nHost: a.example\r\n{}", "X: y\r\n".repeat(20_000)));
+    }
+
+    #[test]
+    fn a_body_that_servers_may_not_read_is_the_last() {
+        let length = OTHER.len();
+        for method in ["GET", "HEAD", "OPTIONS", "TRACE", "DELETE", "get"] {
+            let sized = |more: &str| {
+                format!(
+                    "{method} / HTTP/1.1\r\nHost: a.example\r\n{more}Content-Length: {length}\r\n\r\n{OTHER}"
+                )
+            };
+            let chunked = |more: &str| {
+                format!(
+                    "{method} / HTTP/1.1\r\nHost: a.example\r\n{more}Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+                )
+            };
+            for more in ["", "Connection: keep-alive\r\n", "Connection: close\r\nConnection: keep-alive\r\n"]
+            {
+                refused(&sized(more));
+                refused(&chunked(more));
+            }
+            for text in [sized("Connection: close\r\n"), chunked("connection: Close\r\n")] {
+                passes(&text);
+                refused(&format!("{text}{GOOD}"));
+            }
+            passes(&format!("{method} / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n{GOOD}"));
+        }
+    }
+
+    #[test]
+    fn chunk_sizes_are_short() {
+        let sized = |digits: &str| {
+            format!(
+                "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n{digits}\r\nab\r\n0\r\n\r\n"
+            )
+        };
+        passes(&sized("000000000000002"));
+        refused(&sized("0000000000000002"));
+        refused(&sized("10000000000000002"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod dns;
 mod gate;
 mod head;
 mod hello;
+mod hosts;
 mod http;
 mod ledger;
 mod names;
@@ -45,8 +46,10 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use stockade_proto::{HostTraffic, NetworkOp};
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+pub use connection::OWN_ADDRESS;
 use ledger::Ledger;
 pub use pool::Inside;
 use publish::Entrance;
@@ -58,6 +61,9 @@ use shared::Shared;
 const STOP: Duration = Duration::from_secs(1);
 /// Lookups at once: the host's resolver blocks a thread for each.
 const LOOKUPS: usize = 32;
+const LOOKUP: &str = "lookup";
+/// Threads for lookups stay: a later one might not be had. Longer than any execution.
+const KEPT: Duration = Duration::from_secs(400 * 24 * 60 * 60);
 
 /// What the rules say about a listed name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,11 +154,7 @@ impl fmt::Debug for HandedOut {
 impl Egress {
     /// Starts the thread. When this returns, every donated socket is being served.
     pub fn start(config: Config) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .max_blocking_threads(LOOKUPS)
-            .build()?;
+        let runtime = runtime(&config)?;
         let ledger = Arc::new(Ledger::default());
         let Config { execution, allow, publish, inside } = config;
         let entrance = Arc::new(Entrance::new(inside));
@@ -199,6 +201,28 @@ impl Egress {
         }
         self.ledger.total()
     }
+}
+
+/// With a thread for lookups from the start. Later ones wait for it where the machine has no thread to give; had
+/// there never been one, the runtime would panic, and take the executor with it.
+fn runtime(config: &Config) -> io::Result<Runtime> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(LOOKUPS)
+        .thread_name(LOOKUP)
+        .thread_keep_alive(KEPT)
+        .build()?;
+    if config.allow.is_some() {
+        // The runtime says by a panic that it can't have the first, so one is asked for here before.
+        let probe = Builder::new().spawn(|| {})?;
+        match probe.join() {
+            Ok(()) | Err(_) => {}
+        }
+        // It does nothing, and is not waited for.
+        drop(runtime.spawn_blocking(|| {}));
+    }
+    Ok(runtime)
 }
 
 /// Serves the sockets of the allowlist. Inside the runtime.

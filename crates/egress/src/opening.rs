@@ -9,6 +9,13 @@ const LINE_MOST: usize = 16 * 1024;
 /// Blanks before it.
 const BLANK_MOST: usize = 32;
 
+/// The first word of the PROXY protocol, and what its second version starts with: a server that takes it reads
+/// the request behind it, as coming from whomever it names.
+const PROXY: &[u8] = b"PROXY";
+const PROXY_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+const BARE: &str = "an HTTP request without a version";
+const PROXIED: &str = "an address of another client (PROXY protocol)";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
     Unknown,
@@ -43,6 +50,8 @@ impl FirstLine {
             [] | [0x14..=0x17] => return Ok(Opening::Unknown),
             // Whatever calls itself a record, of whatever version, must turn out to be a ClientHello.
             [0x14..=0x17, 0..=0x0f, ..] => return Ok(Opening::Tls),
+            bytes if bytes.starts_with(PROXY_2) => return Err(PROXIED.into()),
+            bytes if PROXY_2.starts_with(bytes) => return Ok(Opening::Unknown),
             bytes if is_ldap(bytes) => return Ok(self.at_hand(bytes)),
             _ => {}
         }
@@ -69,6 +78,9 @@ impl FirstLine {
                     return Ok(self.at_hand(bytes));
                 }
             }
+            Place::Word if is_blank(byte) && self.line(bytes, at).eq_ignore_ascii_case(PROXY) => {
+                return Err(PROXIED.into());
+            }
             Place::Word if is_blank(byte) => self.place = Place::Line,
             // No method has such a byte in it, however long it is.
             Place::Word if !byte.is_ascii_graphic() => return Ok(self.at_hand(bytes)),
@@ -80,11 +92,16 @@ impl FirstLine {
             return Ok(Opening::Http);
         }
         match byte {
-            b'\n' if is_bare_get(line) => Err("an HTTP request without a version".into()),
+            b'\n' if is_bare_get(line) => Err(BARE.into()),
             b'\n' => Ok(Opening::Other),
             _ if line.len() > LINE_MOST => Err("a first line that is too long".into()),
             _ => Ok(Opening::Unknown),
         }
+    }
+
+    /// Nothing follows: some servers take a bare request at the end, too.
+    pub(crate) fn end(&self, bytes: &[u8]) -> Result<(), String> {
+        if is_bare_get(self.line(bytes, bytes.len())) { Err(BARE.into()) } else { Ok(()) }
     }
 
     /// No request line by its first bytes, and not held for more; unless it names the protocol already.
@@ -177,6 +194,20 @@ mod tests {
             assert_eq!(both(bytes), [Ok(Opening::Tls), Ok(Opening::Tls)], "{bytes:?}");
         }
         assert_eq!(both(&[0x16]), [Ok(Opening::Unknown), Ok(Opening::Unknown)]);
+    }
+
+    #[test]
+    fn another_clients_address_is_refused() {
+        let request = b"GET / HTTP/1.1\r\nHost: b.example\r\n\r\n";
+        let first = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n";
+        let second = [PROXY_2, &[0x21, 0x11, 0, 12], &[1; 12]].concat();
+        for opening in [&first[..], b"PROXY UNKNOWN\r\n", b"PROXY ", b"\r\nproxy\tTCP6", &second, PROXY_2] {
+            for bytes in [opening, &[opening, request].concat()] {
+                assert_eq!(both(bytes), [Err(PROXIED.to_owned()), Err(PROXIED.to_owned())], "{bytes:?}");
+            }
+        }
+        assert_eq!(both(b"PROXYING is fine\n"), [Ok(Opening::Other), Ok(Opening::Other)]);
+        assert_eq!(both(b"\r\n\r\n\0\r\nX"), [Ok(Opening::Other), Ok(Opening::Other)]);
     }
 
     #[test]

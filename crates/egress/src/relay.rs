@@ -202,7 +202,7 @@ impl<'a> Side<'a> {
             };
             match self.turn(most, watch)? {
                 Turn::End => {
-                    let rest = gate.finish().ok_or(Stop::Source)?;
+                    let rest = gate.finish().map_err(Stop::Refused)?.ok_or(Stop::Source)?;
                     self.settle(self.push(&rest)?).await?;
                     return self.end();
                 }

@@ -1,8 +1,10 @@
-//! Names to addresses, on the host and by its own library (`getaddrinfo`: `/etc/hosts`, DNS as configured).
+//! Names to addresses, on the host: its `/etc/hosts`, then its own library (`getaddrinfo`: DNS as configured, but
+//! for the search list). A listed name stands for itself, and never for one below a domain of the host's.
 
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +13,11 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::LOOKUPS;
+use crate::{LOOKUPS, hosts};
 
 /// A program gives up on a connection after some tens of seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
+const HOSTS: &str = "/etc/hosts";
 /// Addresses that are looked at; a lying resolver may send thousands.
 const ADDRESSES: usize = 16;
 
@@ -39,10 +42,19 @@ impl Resolve for HostResolver {
     fn resolve<'a>(&'a self, name: &'a str) -> Resolving<'a> {
         let (slots, name) = (SLOTS.with(Arc::clone), name.to_owned());
         Box::pin(looked_up(slots, move || {
-            let found = (name.as_str(), 0).to_socket_addrs()?;
+            let known = hosts::addresses(Path::new(HOSTS), &name)?;
+            if !known.is_empty() {
+                return Ok(known);
+            }
+            let found = (absolute(&name).as_str(), 0).to_socket_addrs()?;
             Ok(found.map(|address| address.ip()).collect())
         }))
     }
+}
+
+/// With a dot at its end, the library looks up that very name. One without any dot is meant to be completed.
+fn absolute(name: &str) -> String {
+    if name.contains('.') && !name.ends_with('.') { format!("{name}.") } else { name.to_owned() }
 }
 
 /// A blocked lookup can't be called off. It keeps its slot until its thread is free, whoever waits for it
@@ -90,6 +102,13 @@ mod tests {
     fn the_host_knows_itself() {
         let found = run(addresses(&HostResolver, "localhost")).unwrap();
         assert!(found.iter().all(IpAddr::is_loopback), "{found:?}");
+    }
+
+    #[test]
+    fn names_are_complete_as_they_are() {
+        assert_eq!(absolute("a.example"), "a.example.");
+        assert_eq!(absolute("a.example."), "a.example.");
+        assert_eq!(absolute("intranet"), "intranet");
     }
 
     struct Says(Vec<IpAddr>);

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit};
 use stockade_proto::{Decision, NetworkKind, NetworkOp};
 use tokio::sync::Semaphore;
 
@@ -15,8 +16,12 @@ use crate::names::{Handed, Names};
 use crate::relay::Memory;
 use crate::{Named, Resolve, Rules, Witness};
 
-/// Connections at once, both ways. Each takes two descriptors.
-pub(crate) const CONNECTIONS: usize = 4096;
+/// Connections at once, where there are descriptors enough. Each takes two, and a little more while it is dialled.
+const CONNECTIONS: u64 = 4096;
+/// Descriptors for all the rest: listeners, lookups, the executor's own.
+const RESERVED: u64 = 128;
+/// However few there are.
+const CONNECTIONS_LEAST: u64 = 16;
 /// Names of which a decision was told; past it, one last event says so.
 const NAMES_TOLD: usize = 1024;
 /// Between two events about the same shortage.
@@ -30,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) witness: Arc<dyn Witness>,
     pub(crate) resolve: Arc<dyn Resolve>,
     pub(crate) slots: Arc<Semaphore>,
+    /// As many as there were slots.
+    connections: usize,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) memory: Memory,
     names: Mutex<Names>,
@@ -55,6 +62,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the process's own limit of descriptors leaves room for; none is no limit.
+fn connections(descriptors: Option<u64>) -> usize {
+    let room = descriptors.map_or(CONNECTIONS, |limit| limit.saturating_sub(RESERVED) / 2);
+    usize::try_from(room.clamp(CONNECTIONS_LEAST, CONNECTIONS)).unwrap_or_default()
+}
+
 impl Shared {
     pub(crate) fn new(
         execution: String,
@@ -63,12 +76,14 @@ impl Shared {
         resolve: Arc<dyn Resolve>,
         ledger: Arc<Ledger>,
     ) -> Self {
+        let connections = connections(getrlimit(Resource::Nofile).current);
         Self {
             execution,
             rules,
             witness,
             resolve,
-            slots: Arc::new(Semaphore::new(CONNECTIONS)),
+            slots: Arc::new(Semaphore::new(connections)),
+            connections,
             ledger,
             memory: Memory::default(),
             names: Mutex::default(),
@@ -152,7 +167,7 @@ impl Shared {
     pub(crate) fn too_many(&self, (address, port): (IpAddr, u16)) {
         if lock(&self.told).shortage_is_news() {
             let host = self.name_at(address).map_or(Host::Address(address), Host::Name);
-            self.denied(&host, port, &format!("more than {CONNECTIONS} connections at once"));
+            self.denied(&host, port, &format!("more than {} connections at once", self.connections));
         }
     }
 
@@ -202,6 +217,12 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_bound_the_connections() {
+        assert_eq!([None, Some(65_536), Some(8320)].map(connections), [4096; 3]);
+        assert_eq!([Some(8318), Some(1024), Some(100)].map(connections), [4095, 448, 16]);
+    }
 
     #[test]
     fn allowed_names_leave_the_last_word_to_a_refused_one() {

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode as FileMode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 use stockade_policy::{
-    Caller, Capacity, Extra, GitFacts, GitIdentity, HostReport, LayerReport, Match, NeededPath, Needs,
-    Object, Resolved, SYSTEM_PATHS, Shown, SystemPath,
+    Caller, Capacity, Extra, GitFacts, GitIdentity, HostReport, LayerReport, Match, NAME_FILES, NeededPath,
+    Needs, Object, Resolved, SYSTEM_PATHS, Shown, SystemPath,
 };
 use stockade_proto::{Bytes, Code, Mode, Refusal};
 
@@ -110,6 +110,7 @@ pub fn begin(needs: &Needs, workspace: Object, caller: Caller, layers: LayerRepo
         guard_git: needs.guard_git,
         git: GitFacts::Absent,
         git_identity: GitIdentity::default(),
+        name_files: Vec::new(),
         sockets: Vec::new(),
         registries: Vec::new(),
         warnings: Vec::new(),
@@ -126,6 +127,7 @@ pub fn complete(needs: &Needs, mut report: HostReport) -> Result<HostReport, Ref
     match needs.mode {
         Mode::Host => Ok(report),
         Mode::Sandbox => {
+            report.name_files = name_files();
             report.extras = extras(&needs.paths);
             if needs.toolchains {
                 toolchains(&mut report);
@@ -299,6 +301,18 @@ fn system() -> Vec<SystemPath> {
                 return Some(SystemPath::Symlink { path: Bytes::from(*path), to: Bytes::from(to) });
             }
             kind.is_dir().then(|| SystemPath::Directory(of_stat(Bytes::from(*path), &stat)))
+        })
+        .collect()
+}
+
+/// A link among them leads out of what the sandbox shows.
+fn name_files() -> Vec<Bytes> {
+    let paths = NAME_FILES.iter().map(|(path, _)| Bytes::from(*path));
+    paths
+        .filter(|path| {
+            let stat = rustix::fs::lstat(path.as_path());
+            let regular = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
+            regular && object(path.as_path()).is_ok_and(|found| found.path == *path)
         })
         .collect()
 }

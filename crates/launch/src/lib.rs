@@ -27,7 +27,7 @@ pub const MAX_DONATIONS: usize = 240;
 
 /// "STKD" and the version of this format: init and executor are installed together, and say so if not.
 pub const MAGIC: u32 = 0x444b_5453;
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// What the sandbox consists of; bits of `Ground::walls`.
 pub mod wall {
@@ -82,6 +82,9 @@ pub enum MountStep<'a> {
     Mask {
         is_dir: bool,
         optional: bool,
+    },
+    Cover {
+        contents: &'a [u8],
     },
     Protect {
         optional: bool,

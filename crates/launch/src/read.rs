@@ -75,6 +75,7 @@ impl<'a> Reader<'a> {
             10 => MountStep::Mask { is_dir: c == 1, optional: d == 1 },
             11 => MountStep::Protect { optional: d == 1 },
             12 => MountStep::Pin,
+            13 => MountStep::Cover { contents },
             _ => return Err(Malformed),
         };
         Ok((target, step))

@@ -53,6 +53,7 @@ impl<'a, S: Sink> Writer<'a, S> {
             MountStep::Mask { is_dir, optional } => (10, [0, 0, u64::from(is_dir), u64::from(optional)], b""),
             MountStep::Protect { optional } => (11, [0, 0, 0, u64::from(optional)], b""),
             MountStep::Pin => (12, [0; 4], b""),
+            MountStep::Cover { contents } => (13, [0; 4], contents),
         };
         self.u32(tag);
         self.text(target);

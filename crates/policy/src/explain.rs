@@ -103,6 +103,7 @@ fn mount(mount: &Mount) -> String {
         MountKind::DevPts => ("terminals", String::new()),
         MountKind::Device => ("device", String::new()),
         MountKind::Mask { .. } => ("masked", String::new()),
+        MountKind::Cover { .. } => ("replaced", String::new()),
         MountKind::Protect { .. } => ("protected", String::new()),
         MountKind::Pin => ("pinned", String::new()),
     };

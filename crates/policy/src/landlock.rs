@@ -29,6 +29,7 @@ pub(crate) fn rules(mounts: &[Mount], ground: Ground) -> LandlockPlan {
             | MountKind::File { .. }
             | MountKind::Symlink { .. }
             | MountKind::Mask { .. }
+            | MountKind::Cover { .. }
             | MountKind::Protect { .. }
             | MountKind::Pin => continue,
         };

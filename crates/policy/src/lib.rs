@@ -53,8 +53,9 @@ pub use registries::{
     pip_settings,
 };
 pub use report::{
-    Capacity, Extra, FoundSocket, HostReport, LayerReport, Match, NeededPath, NeededSocket, Needs, Object,
-    Registry, SYSTEM_PATHS, Shown, SocketObject, SocketPlace, SystemPath, Unavailable, needed_paths, needs,
+    Capacity, Extra, FoundSocket, HostReport, LayerReport, Match, NAME_FILES, NeededPath, NeededSocket,
+    Needs, Object, Registry, SYSTEM_PATHS, Shown, SocketObject, SocketPlace, SystemPath, Unavailable,
+    needed_paths, needs,
 };
 pub use request::{Caller, Command, Request, Variable};
 pub use resolve::{BUILT_IN, Sources, is_profile_name, resolve, resolve_text};

@@ -9,7 +9,7 @@ use stockade_proto::{Bind, Bytes, Identity, Mount, MountKind};
 
 use crate::git::GitFacts;
 use crate::profile::View;
-use crate::report::{HostReport, Match, Object, SystemPath};
+use crate::report::{HostReport, Match, NAME_FILES, Object, SystemPath};
 
 pub(crate) struct Layout<'r> {
     pub(crate) report: &'r HostReport,
@@ -267,6 +267,24 @@ impl<'r> Layout<'r> {
             }
         }
     }
+}
+
+/// Under an allowlist, over what the root shows of the host. A file that the profile itself names stays.
+pub(crate) fn name_files(report: &HostReport, root: &[Mount]) -> Vec<Mount> {
+    let shown = |path: &Bytes| {
+        let binds = root.iter().filter(|mount| matches!(mount.kind, MountKind::Bind(_)));
+        let mut above = binds.filter(|mount| path.as_path().starts_with(mount.target.as_path())).peekable();
+        above.peek().is_some() && above.all(|mount| mount.target != *path)
+    };
+    let known = NAME_FILES.iter().map(|(path, contents)| (Bytes::from(*path), *contents));
+    known
+        .filter(|(path, _)| report.name_files.contains(path) && shown(path))
+        .map(|(target, contents)| Mount {
+            target,
+            kind: MountKind::Cover { contents: Bytes::from(contents) },
+            reason: "this host's names don't count under an allowlist".to_owned(),
+        })
+        .collect()
 }
 
 fn raise(

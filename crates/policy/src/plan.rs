@@ -13,7 +13,7 @@ use crate::egress;
 use crate::environment::{self, Surroundings, TOOLCHAIN_HOMES};
 use crate::git::GitFacts;
 use crate::landlock;
-use crate::mounts::{Layout, sandbox_home};
+use crate::mounts::{self, Layout, sandbox_home};
 use crate::profile::{Reach, Resolved, View};
 use crate::publish;
 use crate::report::{Extra, HostReport, is_untrusted};
@@ -106,6 +106,11 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
         root.extend(shown);
     }
     let network = network(profile, report, &layers, &mut warnings);
+    if let Network::Allowlist(_) = &network
+        && has_root
+    {
+        root.extend(mounts::name_files(report, &root));
+    }
     let filter = if sockets.is_some() { SUPERVISED } else { SECCOMP };
     Ok(Plan {
         profile: profile.name.clone(),

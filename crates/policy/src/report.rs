@@ -114,6 +114,12 @@ pub struct Needs {
 pub const SYSTEM_PATHS: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc", "/nix/store"];
 
+/// What the C library reads to find a host, with what it says under an allowlist: the host's own addresses and
+/// search list are of no use there, and make other names of those that are listed. All datagrams to port 53 lead
+/// to the egress' resolver, so that any address is its own.
+pub const NAME_FILES: [(&str, &str); 2] =
+    [("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"), ("/etc/resolv.conf", "nameserver 127.0.0.1\n")];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SystemPath {
     Directory(Object),
@@ -213,6 +219,8 @@ pub struct HostReport {
     pub guard_git: bool,
     pub git: GitFacts,
     pub git_identity: GitIdentity,
+    /// Those of `NAME_FILES` that are regular files at that very place.
+    pub name_files: Vec<Bytes>,
     /// As `Needs::sockets`.
     pub sockets: Vec<FoundSocket>,
     pub registries: Vec<Registry>,

@@ -90,6 +90,10 @@ pub enum MountKind {
         is_dir: bool,
         optional: bool,
     },
+    /// A read-only file with these contents over the file at `target`.
+    Cover {
+        contents: Bytes,
+    },
     /// What is at `target` again, read-only, and impossible to rename or remove. `optional` as above.
     Protect {
         optional: bool,

@@ -18,7 +18,7 @@ mod wait;
 
 pub use entry::begin;
 pub use landlock::landlock_abi;
-pub use lookup::look_up_hosts_in_files_and_dns;
+pub use lookup::look_up_hosts_in_dns;
 pub use mount::give_away;
 pub use probe::{has_patient_listeners, io_uring_setup, session_keyring, unshare_user};
 pub use signal::{Signal, SignalFd, mask_for_descriptor};

@@ -54,12 +54,12 @@ fn other_types_of_listed_names_are_empty() {
 }
 
 #[test]
-fn unlisted_names_are_refused() {
+fn unlisted_names_do_not_exist() {
     let long = format!("{0}.{0}.{0}.listed.example.", "x".repeat(60));
     for name in ["other.example.", "listed.example.corp.", &long, "."] {
         for kind in [RecordType::A, RecordType::TXT, RecordType::NULL] {
             let reply = ask(&query(name, kind));
-            assert_eq!(reply.metadata.response_code, ResponseCode::Refused, "{name} {kind}");
+            assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain, "{name} {kind}");
             assert!(reply.answers.is_empty());
         }
     }
@@ -71,7 +71,7 @@ fn a_dot_inside_a_label_is_no_dot() {
     let name = Name::from_labels([&b"listed.example"[..]]).unwrap();
     let mut message = Message::new(1, MessageType::Query, OpCode::Query);
     message.add_query(Query::query(name, RecordType::A));
-    assert_eq!(ask(&message).metadata.response_code, ResponseCode::Refused);
+    assert_eq!(ask(&message).metadata.response_code, ResponseCode::NXDomain);
 }
 
 #[test]

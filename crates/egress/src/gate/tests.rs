@@ -53,16 +53,19 @@ fn talk_is_refused(hellos: &[u8], answer: Answer, rest: &[u8]) {
     }
 }
 
-const ENCRYPTED: &[u8] = &[0x17, 3, 3, 0, 2, 9, 9];
+const DATA: &[u8] = &[0x17, 3, 3, 0, 2, 9, 9];
 const CHANGE: &[u8] = &[0x14, 3, 3, 0, 1, 1];
 
 #[test]
 fn tls_passes_with_the_asked_name_or_none() {
     let named = hello(&[server_name_extension("A.example")], 50);
-    talk_passes(&named, Answer::Chosen, &[CHANGE, ENCRYPTED].concat());
-    talk_passes(&hello(&[], 50), Answer::Chosen, &[ENCRYPTED, b"anything"].concat());
+    talk_passes(&named, Answer::Chosen, &[CHANGE, DATA].concat());
+    talk_passes(&hello(&[], 50), Answer::Chosen, &[DATA, b"anything"].concat());
     refused(&hello(&[server_name_extension("b.example")], 50));
-    refused(&hello(&[server_name_extension("a.example"), extension(0xfe0d, &[1; 9])], 50));
+    let hidden = hello(&[server_name_extension("a.example"), extension(0xfe0d, &[1; 9])], 50);
+    refused(&hidden);
+    let reason = out(&mut gate(), &hidden, 9).unwrap_err();
+    assert!(reason.contains("--disable-features=EncryptedClientHello"), "{reason}");
 }
 
 #[test]
@@ -77,8 +80,8 @@ fn nothing_goes_out_before_the_hello_is_read() {
 fn the_second_hello_of_a_retry_is_checked() {
     let first = hello(&[server_name_extension("a.example")], 4096);
     let other = hello(&[server_name_extension("b.example")], 60);
-    talk_passes(&first, Answer::Retry, &[CHANGE, &first, ENCRYPTED].concat());
-    talk_passes(&first, Answer::Retry, &[&first, CHANGE, ENCRYPTED].concat());
+    talk_passes(&first, Answer::Retry, &[CHANGE, &first, DATA].concat());
+    talk_passes(&first, Answer::Retry, &[&first, CHANGE, DATA].concat());
     talk_is_refused(&first, Answer::Retry, &[CHANGE, &other].concat());
     refused(&[&first[..], CHANGE, &other].concat());
     refused(&[&first[..], &other].concat());
@@ -92,8 +95,8 @@ fn a_second_hello_can_not_hide() {
     let other = hello(&[server_name_extension("b.example")], 4096);
     // Behind early data, which a server skips.
     refused(&hello(&[server_name_extension("a.example"), extension(42, &[])], 4096));
-    refused(&[&first[..], ENCRYPTED].concat());
-    talk_is_refused(&first, Answer::Retry, &[ENCRYPTED, &other].concat());
+    refused(&[&first[..], DATA].concat());
+    talk_is_refused(&first, Answer::Retry, &[DATA, &other].concat());
     // Behind a version of its own.
     let mut odd = other.clone();
     odd[9..11].copy_from_slice(&[4, 3]);
@@ -116,7 +119,7 @@ fn the_first_record_must_be_a_hello() {
     refused(&[&[0x16, 4][..], &other[2..]].concat());
     refused(b"\x16\x02rest");
     refused(&[CHANGE, &other].concat());
-    refused(ENCRYPTED);
+    refused(DATA);
 }
 
 #[test]
@@ -124,8 +127,8 @@ fn the_older_handshake_passes() {
     let first = hello(&[server_name_extension("a.example")], 4096);
     let exchange = records(&[16, 0, 0, 4, 1, 2, 3, 4], 100);
     let finished = records(&[1; 40], 100);
-    talk_passes(&first, Answer::Chosen, &[&exchange, CHANGE, &finished, ENCRYPTED].concat());
-    talk_passes(&first, Answer::Chosen, &[CHANGE, &finished, ENCRYPTED].concat());
+    talk_passes(&first, Answer::Chosen, &[&exchange, CHANGE, &finished, DATA].concat());
+    talk_passes(&first, Answer::Chosen, &[CHANGE, &finished, DATA].concat());
     // A message that goes on in another record may look like anything there.
     let long = records(&[&[11, 0, 0, 16][..], &[1; 16], &[16, 0, 0, 1, 1]].concat(), 10);
     talk_passes(&first, Answer::Chosen, &[&long, CHANGE, &finished].concat());
@@ -174,10 +177,22 @@ fn other_protocols_pass() {
 fn an_end_releases_what_is_no_protocol_of_ours() {
     let mut gate = gate();
     assert_eq!(out(&mut gate, b"WORD and", 3), Ok(Vec::new()));
-    assert_eq!(gate.finish().as_deref(), Some(&b"WORD and"[..]));
+    assert_eq!(gate.finish(), Ok(Some(b"WORD and".to_vec())));
     let mut gate = Gate::new(asked("a.example", 443), Arc::new(OneName));
     assert_eq!(out(&mut gate, b"GET / HTTP/1.1\r\nHo", 3), Ok(Vec::new()));
-    assert_eq!(gate.finish(), None);
+    assert_eq!(gate.finish(), Ok(None));
+}
+
+#[test]
+fn a_bare_request_is_none_at_the_end_either() {
+    for request in [&b"GET /"[..], b"get http://b.example/", b" GET /x \r"] {
+        let mut gate = gate();
+        assert_eq!(out(&mut gate, request, 3), Ok(Vec::new()));
+        assert_eq!(gate.finish(), Err("an HTTP request without a version".to_owned()));
+    }
+    let mut gate = gate();
+    assert_eq!(out(&mut gate, b"GET key", 3), Ok(Vec::new()));
+    assert_eq!(gate.finish(), Ok(Some(b"GET key".to_vec())));
 }
 
 #[test]
@@ -200,7 +215,7 @@ proptest! {
         let bytes = [start[kind], &bytes].concat();
         let mut gate = gate();
         if let Ok(mut passed) = out(&mut gate, &bytes, size) {
-            if let Some(rest) = gate.finish() {
+            if let Ok(Some(rest)) = gate.finish() {
                 passed.extend(rest);
             }
             prop_assert!(bytes.starts_with(&passed));

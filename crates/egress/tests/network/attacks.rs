@@ -101,6 +101,29 @@ fn names_that_resolve_inwards_are_closed() {
     drop(client);
 }
 
+/// The loopback's own address plays one of this host's that are not private.
+#[test]
+fn names_that_resolve_to_this_host_are_closed() {
+    let server = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let (at, port) = (ip("127.0.0.1"), port(&server));
+    let named = |addresses| Allow { names: vec![("a.example", vec![port])], addresses, public: vec![at] };
+    let Some(world) = World::new(named(Vec::new())) else { return };
+    world.book.set("a.example", vec![Answer::Addresses(vec![at])]);
+    let mut client = world.dial("a.example", port);
+    client.write_all(GET.as_bytes()).ok();
+    assert_reset(&mut client);
+    let op = world.seen.denial("a.example", "resolves to 127.0.0.1: this host's own address");
+    assert_eq!(op.address.as_deref(), Some("127.0.0.1"));
+    assert_untouched(&server);
+    world.stop();
+    // Unless it is listed itself.
+    let Some(world) = World::new(named(vec![(at, port)])) else { return };
+    world.book.set("a.example", vec![Answer::Addresses(vec![at])]);
+    let mut client = world.dial("a.example", port);
+    client.write_all(GET.as_bytes()).unwrap();
+    assert_eq!(read_until(&mut accept(&server), "\r\n\r\n"), GET);
+}
+
 #[test]
 fn addresses_that_were_dialled_need_a_rule_of_their_own() {
     let (listed, unlisted) = (server(4), server(5));
@@ -109,6 +132,7 @@ fn addresses_that_were_dialled_need_a_rule_of_their_own() {
     let allow = Allow {
         names: vec![("a.example", vec![port, unlisted_port])],
         addresses: vec![(ip("127.77.0.4"), port)],
+        ..Allow::default()
     };
     let Some(world) = World::new(allow) else { return };
     let mut client = world.sandbox.connect(ip("127.77.0.4"), port).unwrap();
@@ -275,7 +299,7 @@ fn an_alias_is_not_a_listing() {
     let server = server(12);
     let Some(world) = World::with_server("a.example", &server) else { return };
     world.book.set("edge.cdn.example", vec![Answer::Addresses(vec![ip("127.77.0.12")])]);
-    assert_eq!(world.ask("edge.cdn.example", RecordType::A).metadata.response_code, ResponseCode::Refused);
+    assert_eq!(world.ask("edge.cdn.example", RecordType::A).metadata.response_code, ResponseCode::NXDomain);
     let mut client = world.dial("a.example", port(&server));
     client.write_all(b"GET / HTTP/1.1\r\nHost: edge.cdn.example\r\n\r\n").unwrap();
     assert_reset(&mut client);
@@ -293,7 +317,7 @@ fn a_redirect_leads_nowhere_that_is_not_listed() {
     let location = format!("HTTP/1.1 302 Found\r\nLocation: http://127.77.0.14:{}/\r\n\r\n", port(&other));
     accept(&server).write_all(location.as_bytes()).unwrap();
     read_until(&mut client, "\r\n\r\n");
-    assert_eq!(world.ask("evil.example", RecordType::A).metadata.response_code, ResponseCode::Refused);
+    assert_eq!(world.ask("evil.example", RecordType::A).metadata.response_code, ResponseCode::NXDomain);
     assert_reset(&mut world.sandbox.connect(ip("127.77.0.14"), port(&other)).unwrap());
     assert_nobody_came(&other);
 }

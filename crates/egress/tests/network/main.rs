@@ -6,6 +6,8 @@ mod attacks;
 #[cfg(test)]
 mod bytes;
 #[cfg(test)]
+mod lookups;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod publish;

@@ -24,6 +24,8 @@ pub(crate) const SLOTS: usize = 2;
 pub(crate) struct Allow {
     pub(crate) names: Vec<(&'static str, Vec<u16>)>,
     pub(crate) addresses: Vec<(IpAddr, u16)>,
+    /// Not closed to names, though it is loopback.
+    pub(crate) public: Vec<IpAddr>,
 }
 
 impl Rules for Allow {
@@ -35,7 +37,10 @@ impl Rules for Allow {
         Some(Named { ports: found.1.clone(), rule: found.0.to_owned() })
     }
 
-    fn reachable(&self, address: IpAddr, _: u16) -> Result<(), Closed> {
+    fn reachable(&self, address: IpAddr, port: u16) -> Result<(), Closed> {
+        if self.public.contains(&address) || self.addresses.contains(&(address, port)) {
+            return Ok(());
+        }
         match address {
             IpAddr::V4(four) if four.octets()[..2] == [127, 77] => Ok(()),
             IpAddr::V4(four) if four.is_loopback() => Err(Closed("a loopback address")),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use stockade_egress::{Closed, Named};
+use stockade_egress::{Closed, Named, OWN_ADDRESS};
 use stockade_policy::{EgressRules, EgressVerdict, guidance_for_host};
 use stockade_proto::{EgressPlan, NetworkOp};
 
@@ -47,6 +47,11 @@ impl Rules {
         let address = op.address.as_ref().and_then(|address| address.parse::<IpAddr>().ok());
         match address.map(|address| (address, self.0.may_reach(address, port))) {
             Some((address, Err(_))) => guidance_for_host(&address.to_string(), Some(port)),
+            Some((address, Ok(())))
+                if op.detail.as_ref().is_some_and(|detail| detail.ends_with(OWN_ADDRESS)) =>
+            {
+                guidance_for_host(&address.to_string(), Some(port))
+            }
             Some((_, Ok(()))) | None => String::new(),
         }
     }

@@ -75,6 +75,7 @@ pub(crate) fn donated(mounts: &[Mount], given: Given) -> impl Iterator<Item = &s
         | MountKind::DevPts
         | MountKind::Device
         | MountKind::Mask { .. }
+        | MountKind::Cover { .. }
         | MountKind::Protect { .. }
         | MountKind::Pin => None,
     })
@@ -223,6 +224,7 @@ fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, given: Given) -> 
         MountKind::Mask { is_dir, optional } => MountStep::Mask { is_dir: *is_dir, optional: *optional },
         MountKind::Protect { optional } => MountStep::Protect { optional: *optional },
         MountKind::Pin => MountStep::Pin,
+        MountKind::Cover { contents } => MountStep::Cover { contents: contents.as_slice() },
     };
     writer.mount(mount.target.as_slice(), step);
     Ok(())

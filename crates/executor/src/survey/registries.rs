@@ -1,6 +1,7 @@
 //! The set `registries`: what this host's npm, pip, cargo and go are configured to fetch from. Their settings
 //! are read directly; a tool whose default is in no file is asked, briefly, and only when the set is used.
-//! Nothing that a command could have written is read, and only root's programs are run. Next: `stockade_policy::plan`.
+//! Nothing that a command could have written is read, and only root's programs are run; for root itself, only the
+//! system's. Next: `stockade_policy::plan`.
 
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -40,13 +41,13 @@ pub struct Asked {
 
 /// `written` are the directories that commands can write.
 pub fn registries(caller: &Caller, written: &[PathBuf]) -> Asked {
-    ask_host(caller, written, is_roots)
+    ask_host(caller, written, Trust::of(caller))
 }
 
-fn ask_host(caller: &Caller, written: &[PathBuf], may_run: fn(&Path) -> bool) -> Asked {
+fn ask_host(caller: &Caller, written: &[PathBuf], trust: Trust) -> Asked {
     let path =
         path_directories(caller).into_iter().filter(|directory| !is_below(directory, written)).collect();
-    let mut host = Host { caller, written, path, may_run, asked: Asked::default() };
+    let mut host = Host { caller, written, path, trust, asked: Asked::default() };
     host.npm();
     host.pip();
     host.cargo();
@@ -58,6 +59,31 @@ fn ask_host(caller: &Caller, written: &[PathBuf], may_run: fn(&Path) -> bool) ->
 
 fn is_below(path: &Path, directories: &[PathBuf]) -> bool {
     directories.iter().any(|directory| path.starts_with(directory))
+}
+
+/// Which programs may be run, and what is wrong with the others.
+#[derive(Debug, Clone, Copy)]
+struct Trust {
+    may_run: fn(&Path) -> bool,
+    otherwise: &'static str,
+}
+
+impl Trust {
+    const fn of(caller: &Caller) -> Self {
+        if caller.uid == 0 {
+            Self { may_run: is_systems, otherwise: "it is not root's below /usr, /bin, /sbin or /opt" }
+        } else {
+            Self { may_run: is_roots, otherwise: "its directory is not root's" }
+        }
+    }
+}
+
+/// Where packages put programs. What root's commands write is root's too, wherever a profile let them write: for
+/// root as the caller, an owner proves nothing.
+const SYSTEM: [&str; 4] = ["/usr", "/bin", "/sbin", "/opt"];
+
+fn is_systems(real: &Path) -> bool {
+    SYSTEM.iter().any(|system| real.starts_with(system)) && is_roots(real)
 }
 
 /// Whether only root can have put there what is at a real path: a command of any profile, at any time, may
@@ -76,7 +102,7 @@ struct Host<'h> {
     caller: &'h Caller,
     written: &'h [PathBuf],
     path: Vec<PathBuf>,
-    may_run: fn(&Path) -> bool,
+    trust: Trust,
     asked: Asked,
 }
 
@@ -162,11 +188,12 @@ impl Host<'_> {
     /// The first one that may be run.
     fn program(&mut self, name: &str) -> Option<PathBuf> {
         let found = self.installed(name).collect::<Vec<_>>();
-        let usable = found.iter().find(|real| (self.may_run)(real));
+        let usable = found.iter().find(|real| (self.trust.may_run)(real));
         if let (Some(first), None) = (found.first(), usable) {
             self.asked.warnings.push(format!(
-                "set:registries: {name} at `{}` is not asked, because its directory is not root's; name the registry in the profile",
-                Bytes::from(first.as_path())
+                "set:registries: {name} at `{}` is not asked, because {}; name the registry in the profile",
+                Bytes::from(first.as_path()),
+                self.trust.otherwise
             ));
         }
         usable.cloned()
@@ -299,9 +326,9 @@ impl Host<'_> {
     }
 
     /// What a tool prints, run in `/` with nothing of the caller's environment and no input. Its interpreter is
-    /// found by PATH, which holds root's directories only.
+    /// found by PATH, which holds trusted directories only.
     fn ask(&self, program: &Path, arguments: &[&str]) -> Option<String> {
-        let directories = self.path.iter().filter(|directory| (self.may_run)(directory));
+        let directories = self.path.iter().filter(|directory| (self.trust.may_run)(directory));
         let path = std::env::join_paths(directories).ok()?;
         let child = Command::new(program)
             .args(arguments)
@@ -372,6 +399,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use tempfile::TempDir;
 
+    const ANY: Trust = Trust { may_run: |_| true, otherwise: "" };
+
+    fn trust(uid: u32) -> Trust {
+        Trust::of(&Caller { uid, ..super::super::caller() })
+    }
+
     struct Ground {
         base: TempDir,
     }
@@ -403,16 +436,16 @@ mod tests {
 
         /// As if all of these directories were root's.
         fn look(&self, env: &[(&str, &str)]) -> Asked {
-            self.look_by(env, &[self.path("work")], |_| true)
+            self.look_by(env, &[self.path("work")], ANY)
         }
 
-        fn look_by(&self, env: &[(&str, &str)], written: &[PathBuf], may_run: fn(&Path) -> bool) -> Asked {
+        fn look_by(&self, env: &[(&str, &str)], written: &[PathBuf], trust: Trust) -> Asked {
             let path = format!("{}:{}", self.path("work/bin").display(), self.path("bin").display());
             let mut caller = super::super::caller();
             caller.home = Bytes::from(self.path("home"));
             let pair = |(name, value): &(&str, &str)| (Bytes::from(*name), Bytes::from(*value));
             caller.env = env.iter().chain(&[("PATH", path.as_str())]).map(pair).collect();
-            ask_host(&caller, written, may_run)
+            ask_host(&caller, written, trust)
         }
     }
 
@@ -517,7 +550,7 @@ mod tests {
         for tool in ["npm", "pip3", "go"] {
             ground.program(&format!("bin/{tool}"), &format!("touch {}; exit 1", ran.display()));
         }
-        let warnings = ground.look_by(&[], &[], is_roots).warnings;
+        let warnings = ground.look_by(&[], &[], trust(1000)).warnings;
         assert!(!ran.exists());
         for tool in ["npm", "pip3", "go"] {
             let start = format!("set:registries: {tool} at ");
@@ -535,12 +568,29 @@ mod tests {
     }
 
     #[test]
+    fn for_root_only_the_systems_programs_are_run() {
+        // Root's up to `/`, as is whatever a command wrote for root.
+        let (elsewhere, shell) =
+            (Path::new("/etc/passwd"), Path::new("/bin/sh").canonicalize().expect("a shell"));
+        assert!((trust(1000).may_run)(elsewhere) && (trust(1000).may_run)(&shell));
+        assert!(!(trust(0).may_run)(elsewhere) && (trust(0).may_run)(&shell));
+        for outside in ["/", "/usrx", "/root"] {
+            assert!(!(trust(0).may_run)(Path::new(outside)), "{outside}");
+        }
+        let ground = Ground::new();
+        ground.program("bin/npm", "exit 1");
+        let warnings = ground.look_by(&[], &[], trust(0)).warnings;
+        let told = |warning: &String| warning.contains("is not asked, because it is not root's below /usr,");
+        assert!(warnings.iter().any(told), "{warnings:?}");
+    }
+
+    #[test]
     fn an_index_that_a_command_could_have_made_names_no_host() {
         let ground = Ground::new();
         ground.write("home/.cargo/registry/index/evil.example-0123456789abcdef/config.json", "{}");
         assert_eq!(hosts(&ground.look(&[])), ["cargo evil.example:443"]);
         for written in ["home", "home/.cargo", "home/.cargo/registry", "home/.cargo/registry/index"] {
-            let asked = ground.look_by(&[], &[ground.path(written)], |_| true);
+            let asked = ground.look_by(&[], &[ground.path(written)], ANY);
             assert_eq!(hosts(&asked), Vec::<String>::new(), "{written}");
             let told = asked.warnings.iter().any(|warning| warning.contains("where commands can write"));
             assert!(told, "{written}: {:?}", asked.warnings);
@@ -550,7 +600,7 @@ mod tests {
         std::os::unix::fs::symlink(ground.path("elsewhere"), ground.path("home/.cargo/registry"))
             .expect("link");
         assert_eq!(hosts(&ground.look(&[])), ["cargo evil.example:443"]);
-        let asked = ground.look_by(&[], &[ground.path("home/.cargo")], |_| true);
+        let asked = ground.look_by(&[], &[ground.path("home/.cargo")], ANY);
         assert_eq!(hosts(&asked), Vec::<String>::new());
     }
 

@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use stockade_launch::{MountStep, Mounts, wall};
 use stockade_nolibc::{
     Attr, CWD, Errno, Fd, bind_tree, bind_tree_at, fs_context, make_file, make_private, mkdirat, move_onto,
-    open_below, open_path, set_attr, set_attr_recursive, stat, write,
+    open_below, open_create, open_path, set_attr, set_attr_recursive, stat, write,
 };
 
 use super::place::Places;
@@ -18,6 +18,7 @@ const BYTES_PER_INODE: u64 = 4096;
 const FEWEST_INODES: u64 = 1024;
 const MASK_FILE: &CStr = c"mask";
 const MASK_DIR: &CStr = c"mask.d";
+const COVER_MODE: u32 = 0o444;
 /// The root itself holds only directories, links and a few small files.
 const ROOT_OPTIONS: [(&CStr, &CStr); 2] = [(c"mode", c"0755"), (c"size", c"16m")];
 
@@ -93,10 +94,7 @@ impl Builder<'_> {
         let places = &mut self.new.places;
         match step {
             MountStep::Dir { mode } => places.make_directory(target, mode),
-            MountStep::File { mode, contents } => {
-                let file = places.new_file(target, mode)?;
-                if write(&file, contents)? == contents.len() { Ok(()) } else { Err(Errno::AGAIN) }
-            }
+            MountStep::File { mode, contents } => fill(&places.new_file(target, mode)?, contents),
             MountStep::Symlink { to } => places.symlink(target, to),
             MountStep::Scratch { mode } => self.private(target, mode),
             MountStep::BindPath { source, dev, ino, is_dir, writable } => {
@@ -133,6 +131,10 @@ impl Builder<'_> {
                 set_attr(&tree, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
                 Ok(tree)
             }),
+            MountStep::Cover { contents } => {
+                let file = self.hidden_file(contents)?;
+                self.over(target, false, |_, _| Ok(file))
+            }
             MountStep::Protect { optional } => self.over(target, optional, |_, place| {
                 let tree = bind_tree(place)?;
                 set_attr_recursive(&tree, SAFE.and(Attr::RDONLY))?;
@@ -144,11 +146,27 @@ impl Builder<'_> {
 
     fn private(&mut self, target: &'static CStr, mode: u32) -> Result<(), Errno> {
         let mut digits = [0; 24];
-        let name = decimal(u64::from(self.new.scratches), &mut digits)?;
-        self.new.scratches += 1;
+        let name = self.next_name(&mut digits)?;
         mkdirat(&self.new.scratch, name, mode)?;
         let tree = bind_tree_at(&self.new.scratch, name)?;
         self.new.places.mount_directory(target, 0o755, &tree)
+    }
+
+    /// A name in the scratch that nothing has yet.
+    fn next_name<'d>(&mut self, digits: &'d mut [u8; 24]) -> Result<&'d CStr, Errno> {
+        let name = decimal(u64::from(self.new.scratches), digits)?;
+        self.new.scratches += 1;
+        Ok(name)
+    }
+
+    /// A read-only mount of a file that has no other name inside.
+    fn hidden_file(&mut self, contents: &[u8]) -> Result<Fd, Errno> {
+        let mut digits = [0; 24];
+        let name = self.next_name(&mut digits)?;
+        fill(&open_create(&self.new.scratch, name, COVER_MODE)?, contents)?;
+        let tree = bind_tree_at(&self.new.scratch, name)?;
+        set_attr(&tree, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
+        Ok(tree)
     }
 
     fn bind(&mut self, target: &'static CStr, tree: &Fd, is_dir: bool, writable: bool) -> Result<(), Errno> {
@@ -177,6 +195,10 @@ impl Builder<'_> {
             Err(errno) => Err(errno),
         }
     }
+}
+
+fn fill(file: &Fd, contents: &[u8]) -> Result<(), Errno> {
+    if write(file, contents)? == contents.len() { Ok(()) } else { Err(Errno::AGAIN) }
 }
 
 fn decimal(mut value: u64, digits: &mut [u8; 24]) -> Result<&CStr, Errno> {

@@ -94,6 +94,7 @@ const fn is_required_mount(step: &MountStep<'_>) -> bool {
         | MountStep::Proc
         | MountStep::DevPts
         | MountStep::Device
+        | MountStep::Cover { .. }
         | MountStep::Pin => true,
     }
 }
@@ -101,7 +102,7 @@ const fn is_required_mount(step: &MountStep<'_>) -> bool {
 const fn must_be_read_only(step: &MountStep<'_>) -> bool {
     match step {
         MountStep::BindPath { writable, .. } | MountStep::BindDonated { writable, .. } => !*writable,
-        MountStep::Mask { .. } | MountStep::Protect { .. } => true,
+        MountStep::Mask { .. } | MountStep::Cover { .. } | MountStep::Protect { .. } => true,
         MountStep::Dir { .. }
         | MountStep::File { .. }
         | MountStep::Symlink { .. }

@@ -57,6 +57,7 @@ pub(super) fn report(uid: u32) -> HostReport {
         guard_git: true,
         git: GitFacts::Directory,
         git_identity: GitIdentity { name: Some("Ada".to_owned()), email: None },
+        name_files: ["/etc/hosts", "/etc/resolv.conf"].map(Bytes::from).to_vec(),
         sockets: Vec::new(),
         registries: Vec::new(),
         layers: LayerReport::all_available(),
@@ -134,6 +135,29 @@ fn the_default_plan_stands_in_order() {
     assert_eq!((plan.hostname.as_str(), plan.cwd.clone()), ("stockade", Bytes::from("/home/ada/w")));
     assert!(plan.unavailable.is_empty() && plan.warnings.is_empty(), "{:?}", plan.warnings);
     assert!(plan.mounts.iter().all(|mount| !mount.reason.is_empty()));
+}
+
+#[test]
+fn an_allowlist_has_its_own_files_of_names() {
+    let text = "network = \"allowlist\"\n[egress]\nallow = [\"a.example\"]";
+    let listed = user(text).expect("valid");
+    let with = |report: &HostReport| plan(&request(&["true"]), &listed, report).expect("planned");
+    let planned_so = with(&report(1000));
+    assert!(matches!(&mount(&planned_so, "/etc/hosts").kind,
+        MountKind::Cover { contents } if contents.as_slice() == b"127.0.0.1 localhost\n::1 localhost\n"));
+    assert!(matches!(&mount(&planned_so, "/etc/resolv.conf").kind,
+        MountKind::Cover { contents } if contents.as_slice() == b"nameserver 127.0.0.1\n"));
+    assert!(explain(&planned_so).contains("replaced   /etc/hosts  (this host's names don't count"));
+    let covers = |plan: &Plan| {
+        let covers = plan.mounts.iter().filter(|mount| matches!(mount.kind, MountKind::Cover { .. }));
+        covers.map(|mount| mount.target.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(covers(&planned(1000)), Vec::<String>::new(), "without an allowlist nobody is asked");
+    // A link of the host leads nowhere inside, and is none to cover.
+    let linked = HostReport { name_files: vec![Bytes::from("/etc/hosts")], ..report(1000) };
+    assert_eq!(covers(&with(&linked)), ["/etc/hosts"]);
+    let no_etc = HostReport { system: vec![SystemPath::Directory(object("/usr", 0))], ..report(1000) };
+    assert_eq!(covers(&with(&no_etc)), Vec::<String>::new());
 }
 
 #[test]

@@ -96,7 +96,7 @@ def ask(name):
     try:
         return sorted({a[4][0] for a in socket.getaddrinfo(name, 443, type=socket.SOCK_STREAM)})[0].split(".")[0]
     except socket.gaierror as e:
-        return "no"
+        return "no" if e.errno == socket.EAI_NONAME else str(e)
 for name in ["listed.example", "LISTED.example.", "a.b.wild.example", "wild.example", "other.example", "data.listed.example"]:
     print(name, ask(name))
 "#;
@@ -112,6 +112,38 @@ for name in ["listed.example", "LISTED.example.", "a.b.wild.example", "wild.exam
             if op.operation == NetworkKind::Resolve && op.host == "other.example" && op.decision == Decision::Deny)
     });
     assert!(refused, "{}", world.read("events"));
+}
+
+#[test]
+fn the_hosts_own_names_and_limits_stay_outside() {
+    let world = World::new();
+    world.profile(
+        "net",
+        "extends = \"default\"\nnetwork = \"allowlist\"\n[egress]\nallow = [\"listed.example:443\"]\n",
+    );
+    let regular = |path: &str| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    for (path, text) in [
+        ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+        ("/etc/resolv.conf", "nameserver 127.0.0.1\n"),
+    ] {
+        if !regular(path) {
+            continue;
+        }
+        let outside = std::fs::read(path).expect("a file");
+        let ran = world.line(&["cat", path]).option("--profile", "net").go().ends_with(0);
+        assert_eq!(ran.out(), text, "{ran}");
+        let write = format!("echo x >> {path} || chmod 777 {path} || rm {path} || mv {path} {path}.x");
+        let ran = world.line(&["sh", "-c", &write]).option("--profile", "net").go();
+        assert_ne!(ran.code(), 0, "{ran}");
+        assert_eq!(std::fs::read(path).expect("a file"), outside);
+        let ran = world.line(&["cat", path]).go().ends_with(0);
+        assert_eq!(ran.out().as_bytes(), outside, "without an allowlist: {ran}");
+    }
+    // The egress raises the executor's own limit, after init was started.
+    let files = "ulimit -Sn; ulimit -Hn";
+    let plain = world.line(&["sh", "-c", files]).go().ends_with(0);
+    let listed = world.line(&["sh", "-c", files]).option("--profile", "net").go().ends_with(0);
+    assert_eq!(listed.out(), plain.out());
 }
 
 #[test]

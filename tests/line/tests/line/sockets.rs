@@ -113,7 +113,7 @@ fn on_a_terminal_the_same_holds() {
     let script = "import pty, sys\nfor path in sys.argv[1:]: pty.spawn(['python3', 'client.py', path])\n";
     world.plant(
         "work/client.py",
-        &client("PATH").replace("\"PATH\"", "sys.argv[1]").replace("print(s", "print(sys.stdin.isatty(), s"),
+        client("PATH").replace("\"PATH\"", "sys.argv[1]").replace("print(s", "print(sys.stdin.isatty(), s"),
     );
     let (open, shut) = (open.display().to_string(), shut.display().to_string());
     let ran =
