@@ -187,7 +187,9 @@ fn socket(
         origin: verdict.rule.and_then(|rule| rule.origin.clone()),
         message: verdict.rule.and_then(|rule| rule.message.clone()),
         reason: socket_reason(call.operation, address, &verdict),
-        guidance: denies.then(|| guidance_for_socket(call.operation, address)),
+        guidance: denies
+            .then(|| guidance_for_socket(call.operation, address))
+            .filter(|text| !text.is_empty()),
         warnings: Vec::new(),
     })
 }
