@@ -31,6 +31,7 @@ pub const SANDBOX_ROOT_UID: u32 = 0x7ffe_0000;
 const LEAST: [(usize, u64, &str); 2] =
     [(limit::PROCESSES, 2, "2"), (limit::MEMORY, 4 * 1024 * 1024, "\"4M\"")];
 
+/// `NAME_FILES` has it too.
 const HOSTNAME: &str = "stockade";
 const SECCOMP: &str = "default";
 /// The same, and calls that name a socket are trapped for the supervisor.

@@ -116,9 +116,12 @@ pub const SYSTEM_PATHS: [&str; 10] =
 
 /// What the C library reads to find a host, with what it says under an allowlist: the host's own addresses and
 /// search list are of no use there, and make other names of those that are listed. All datagrams to port 53 lead
-/// to the egress' resolver, so that any address is its own.
-pub const NAME_FILES: [(&str, &str); 2] =
-    [("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"), ("/etc/resolv.conf", "nameserver 127.0.0.1\n")];
+/// to the egress' resolver, so that any address is its own. The sandbox's hostname is among them: programs ask who
+/// they are, and that is no business of the allowlist's.
+pub const NAME_FILES: [(&str, &str); 2] = [
+    ("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 stockade\n::1 localhost stockade\n"),
+    ("/etc/resolv.conf", "nameserver 127.0.0.1\n"),
+];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SystemPath {

@@ -632,8 +632,9 @@ mod tests {
         let marker = ground.path("pid");
         let hanging = child(&format!("sleep 600 & echo $! > {}; echo out; wait", marker.display()));
         let start = Instant::now();
-        assert_eq!(answer(hanging, start + Duration::from_millis(300)), None);
-        assert!(start.elapsed() < Duration::from_secs(4));
+        // As long as an emulated machine takes to start a shell.
+        assert_eq!(answer(hanging, start + Duration::from_secs(3)), None);
+        assert!(start.elapsed() < Duration::from_secs(20));
         let pid = fs::read_to_string(marker).expect("started").trim().to_owned();
         // Killed; dying takes its own moment. One that is gone has no descriptor any more.
         let pid = pid.parse().ok().and_then(Pid::from_raw).expect("a pid");

@@ -144,7 +144,7 @@ fn an_allowlist_has_its_own_files_of_names() {
     let with = |report: &HostReport| plan(&request(&["true"]), &listed, report).expect("planned");
     let planned_so = with(&report(1000));
     assert!(matches!(&mount(&planned_so, "/etc/hosts").kind,
-        MountKind::Cover { contents } if contents.as_slice() == b"127.0.0.1 localhost\n::1 localhost\n"));
+        MountKind::Cover { contents } if contents.as_slice() == b"127.0.0.1 localhost\n127.0.1.1 stockade\n::1 localhost stockade\n"));
     assert!(matches!(&mount(&planned_so, "/etc/resolv.conf").kind,
         MountKind::Cover { contents } if contents.as_slice() == b"nameserver 127.0.0.1\n"));
     assert!(explain(&planned_so).contains("replaced   /etc/hosts  (this host's names don't count"));

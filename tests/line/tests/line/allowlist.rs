@@ -123,7 +123,7 @@ fn the_hosts_own_names_and_limits_stay_outside() {
     );
     let regular = |path: &str| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     for (path, text) in [
-        ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+        ("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 stockade\n::1 localhost stockade\n"),
         ("/etc/resolv.conf", "nameserver 127.0.0.1\n"),
     ] {
         if !regular(path) {
@@ -138,6 +138,11 @@ fn the_hosts_own_names_and_limits_stay_outside() {
         assert_eq!(std::fs::read(path).expect("a file"), outside);
         let ran = world.line(&["cat", path]).go().ends_with(0);
         assert_eq!(ran.out().as_bytes(), outside, "without an allowlist: {ran}");
+    }
+    // Who it is itself is nobody's business but its own.
+    let own = world.line(&["getent", "hosts", "stockade"]).option("--profile", "net").go();
+    if regular("/etc/hosts") {
+        assert!(own.code() == 0 && own.result().blocked.is_empty(), "{own}");
     }
     // The egress raises the executor's own limit, after init was started.
     let files = "ulimit -Sn; ulimit -Hn";
