@@ -67,9 +67,13 @@ fn ask(at: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
+/// On a slow machine before the connect returns, else at the first read.
 fn is_reset(at: SocketAddr) -> bool {
-    let mut byte = [0];
-    matches!(dial(at).read(&mut byte), Err(error) if error.kind() == io::ErrorKind::ConnectionReset)
+    let met = TcpStream::connect(at).and_then(|mut stream| {
+        stream.set_read_timeout(Some(deadline()))?;
+        stream.read(&mut [0])
+    });
+    matches!(met, Err(error) if error.kind() == io::ErrorKind::ConnectionReset)
 }
 
 /// Bytes in which a hole or a swap would show.
