@@ -14,7 +14,7 @@ use crate::sandbox::skip;
 use crate::world::ip;
 
 const MARK: &str = "STOCKADE_EGRESS_LOOKUPS";
-const RESOLV: &str = "nameserver 127.0.0.1\nsearch corp.test\noptions ndots:5 timeout:1 attempts:1\n";
+const RESOLV: &str = "nameserver 127.0.0.1\nsearch corp.test\noptions ndots:5 timeout:10 attempts:1\n";
 const HOSTS: &str = "127.0.0.1 localhost\n192.0.2.7 Known.Test other.test # listed.test\n";
 const PREPARE: &str = "ip link set lo up && mount --bind \"$1/hosts\" /etc/hosts && mount --bind \"$1/resolv\" /etc/resolv.conf && exec \"$0\" --exact lookups::the_search_list_makes_no_other_name --nocapture";
 
@@ -29,8 +29,7 @@ fn resolve(name: &str) -> Option<Vec<IpAddr>> {
 }
 
 /// Answers for names below the search list's domain, and for `real.test`.
-fn serve(asked: &Mutex<Vec<String>>) {
-    let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
+fn serve(socket: &UdpSocket, asked: &Mutex<Vec<String>>) {
     let mut buffer = [0; 2000];
     while let Ok((count, from)) = socket.recv_from(&mut buffer) {
         let query = Message::from_vec(&buffer[..count]).unwrap();
@@ -76,7 +75,9 @@ fn the_search_list_makes_no_other_name() {
     }
     let asked = Arc::new(Mutex::new(Vec::new()));
     let server = Arc::clone(&asked);
-    std::thread::spawn(move || serve(&server));
+    // Before anyone asks.
+    let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
+    std::thread::spawn(move || serve(&socket, &server));
     assert_eq!(resolve("real.test"), Some(vec![ip("192.0.2.9")]), "{asked:?}");
     assert_eq!(resolve("listed.test"), None, "{asked:?}");
     let names = std::mem::take(&mut *asked.lock().unwrap());
