@@ -8,7 +8,6 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,6 +24,7 @@ use crate::diag;
 use crate::family::Family;
 use crate::own::Bound;
 use crate::process::Process;
+use crate::queued;
 use crate::resolve::{self, Object};
 use crate::status::Status;
 
@@ -66,7 +66,7 @@ fn bind_abstract(
 ) -> Result<(), Errno> {
     let subject = Subject { operation: SocketOperation::Bind, address: Address::Abstract(name), own: false };
     // A name that is only taken because we hold its last datagram is free.
-    call.ground.queued.lock().unwrap_or_else(PoisonError::into_inner).sweep();
+    queued::locked(call.ground).let_go_of_datagrams();
     call.decided(process, &subject, |_| {
         call.wait(|| notify::bind(socket.as_fd(), raw))?;
         let (bound, length) = notify::local_name(socket.as_fd()).map_err(|error| errno(&error))?;

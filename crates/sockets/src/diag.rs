@@ -11,33 +11,51 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send};
 
 use crate::call::Call;
-use crate::queued::Queues;
 use crate::resolve::Object;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
-const NLMSG_ERROR: u16 = 2;
+const NLM_F_DUMP: u16 = 0x300;
+const NLMSG_DONE: u16 = 3;
 const UNIX_DIAG_VFS: u16 = 1;
-const UNIX_DIAG_PEER: u16 = 2;
 const UNIX_DIAG_RQLEN: u16 = 4;
-/// For a socket that is known by its number only.
-pub(crate) const ANY_COOKIE: u64 = u64::MAX;
+const STATE_LISTEN: u8 = 10;
 
 /// What to tell of a socket.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Show(u32);
+enum Show {
+    File,
+    /// How much lies in its queues.
+    Queues,
+}
 
 impl Show {
-    const FILE: Self = Self(1 << 1);
-    /// Its peer, and how much lies in its queues.
-    pub(crate) const QUEUES: Self = Self(1 << 2 | 1 << 4);
+    fn bits(self) -> u32 {
+        match self {
+            Self::File => 1 << 1,
+            Self::Queues => 1 << 4,
+        }
+    }
 }
+
+/// One socket among all of a network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) cookie: u64,
+    pub(crate) listens: bool,
+    /// Of one that listens: connections that nobody has accepted yet. Of others: bytes that were not read.
+    pub(crate) received: u32,
+    /// Not read by others yet; with the kernel's overhead.
+    pub(crate) sent: u32,
+}
+
 const NLMSG_HEAD: usize = 16;
 /// `struct unix_diag_msg`, before the attributes.
 const MESSAGE: usize = 16;
 const ANSWER_MAX: usize = 4096;
-/// -ENOENT, as a message carries it.
-const NOT_FOUND: u32 = 2_u32.wrapping_neg();
+/// Parts of a list; each holds at least one socket, and a machine has not as many.
+const PARTS_MAX: usize = 1 << 20;
+const PART: usize = 32 * 1024;
 /// More than the table of mounts of any sandbox.
 const MOUNTS_MAX: u64 = 1024 * 1024;
 
@@ -59,21 +77,22 @@ pub(crate) fn file_of(socket: &OwnedFd) -> Result<Told, Errno> {
     let number = u32::try_from(rustix::fs::fstat(socket)?.st_ino).map_err(|_| Errno::OVERFLOW)?;
     let cookie = rustix::net::sockopt::socket_cookie(socket)?;
     let diagnosis = diagnosis()?;
-    send(&diagnosis, &request(number, cookie, Show::FILE), SendFlags::empty())?;
+    send(&diagnosis, &request(NLM_F_REQUEST, number, cookie, Show::File), SendFlags::empty())?;
     let mut answer = [0; ANSWER_MAX];
     // It was made while we sent.
     let (length, _) = recv(&diagnosis, &mut answer, RecvFlags::DONTWAIT)?;
     told(answer.get(..length).unwrap_or_default()).ok_or(Errno::NOENT)
 }
 
-pub(crate) fn request(number: u32, cookie: u64, show: Show) -> [u8; 40] {
+fn request(flags: u16, number: u32, cookie: u64, show: Show) -> [u8; 40] {
     let mut bytes = [0; 40];
-    let head = [40_u32.to_ne_bytes(), two(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST), [0; 4], [0; 4]];
+    let head = [40_u32.to_ne_bytes(), two(SOCK_DIAG_BY_FAMILY, flags), [0; 4], [0; 4]];
     let [c0, c1, c2, c3, c4, c5, c6, c7] = cookie.to_le_bytes();
     let low = u32::from_le_bytes([c0, c1, c2, c3]).to_ne_bytes();
     let high = u32::from_le_bytes([c4, c5, c6, c7]).to_ne_bytes();
     // AF_UNIX, then: in every state, by that number.
-    let body = [[1, 0, 0, 0], u32::MAX.to_ne_bytes(), number.to_ne_bytes(), show.0.to_ne_bytes(), low, high];
+    let body =
+        [[1, 0, 0, 0], u32::MAX.to_ne_bytes(), number.to_ne_bytes(), show.bits().to_ne_bytes(), low, high];
     for (slot, byte) in bytes.iter_mut().zip(head.iter().chain(&body).flatten()) {
         *slot = *byte;
     }
@@ -120,19 +139,46 @@ fn told(answer: &[u8]) -> Option<Told> {
     Some(Told { dev: rustix::fs::makedev(dev >> 20, dev & 0xf_ffff), low_ino })
 }
 
-/// The queues of the socket of that number; none where the kernel finds none.
-pub(crate) fn queues(answer: &[u8], number: u32) -> Result<Option<Queues>, Errno> {
-    match half(answer, 4) {
-        Some(SOCK_DIAG_BY_FAMILY) if word(answer, NLMSG_HEAD + 4) == Some(number) => {
-            let lengths = attribute(answer, UNIX_DIAG_RQLEN).ok_or(Errno::BADMSG)?;
-            let (received, sent) = (word(lengths, 4), word(lengths, 8));
-            let peer = attribute(answer, UNIX_DIAG_PEER).and_then(|peer| word(peer, 4));
-            let (Some(received), Some(sent)) = (received, sent) else { return Err(Errno::BADMSG) };
-            Ok(Some(Queues { peer, sent, received }))
+/// Every socket of the network namespace that a descriptor belongs to, one call of `each` per socket. Connections
+/// that nobody has accepted are not among them.
+pub(crate) fn for_each(diagnosis: &OwnedFd, mut each: impl FnMut(Seen)) -> Result<(), Errno> {
+    send(diagnosis, &request(NLM_F_REQUEST | NLM_F_DUMP, 0, 0, Show::Queues), SendFlags::empty())?;
+    let mut part = vec![0; PART];
+    for _ in 0..PARTS_MAX {
+        // The kernel makes the next part while we take this one.
+        let (length, _) = recv(diagnosis, &mut part[..], RecvFlags::DONTWAIT)?;
+        if is_last(part.get(..length).unwrap_or_default(), &mut each)? {
+            return Ok(());
         }
-        Some(NLMSG_ERROR) if word(answer, NLMSG_HEAD) == Some(NOT_FOUND) => Ok(None),
-        Some(_) | None => Err(Errno::BADMSG),
     }
+    Err(Errno::OVERFLOW)
+}
+
+/// Reads the messages of one part; whether no other follows.
+fn is_last(mut part: &[u8], each: &mut impl FnMut(Seen)) -> Result<bool, Errno> {
+    while !part.is_empty() {
+        let length = word(part, 0).and_then(|length| usize::try_from(length).ok()).ok_or(Errno::BADMSG)?;
+        let message = part.get(..length).filter(|_| length >= NLMSG_HEAD).ok_or(Errno::BADMSG)?;
+        match half(message, 4) {
+            Some(SOCK_DIAG_BY_FAMILY) => each(seen(message).ok_or(Errno::BADMSG)?),
+            Some(NLMSG_DONE) => return Ok(true),
+            // An error, or a word that we don't know: then the list is not whole.
+            Some(_) | None => return Err(Errno::BADMSG),
+        }
+        part = part.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+fn seen(message: &[u8]) -> Option<Seen> {
+    let (low, high) = (word(message, NLMSG_HEAD + 8)?, word(message, NLMSG_HEAD + 12)?);
+    let lengths = attribute(message, UNIX_DIAG_RQLEN)?;
+    Some(Seen {
+        cookie: u64::from(high) << 32 | u64::from(low),
+        listens: *message.get(NLMSG_HEAD + 2)? == STATE_LISTEN,
+        received: word(lengths, 4)?,
+        sent: word(lengths, 8)?,
+    })
 }
 
 impl Told {
@@ -195,7 +241,36 @@ mod tests {
     }
 
     #[test]
+    fn queues_are_told() {
+        use std::io::{Read as _, Write as _};
+        let diagnosis = diagnosis().expect("the kernel has it");
+        let (mut from, mut to) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let cookie = rustix::net::sockopt::socket_cookie(&from).expect("a cookie");
+        let sent = || {
+            let mut sent = None;
+            for_each(&diagnosis, |seen| {
+                if seen.cookie == cookie {
+                    sent = Some(seen.sent > 0);
+                }
+            })
+            .expect("a whole list");
+            sent
+        };
+        assert_eq!(sent(), Some(false));
+        from.write_all(b"x").expect("sent");
+        assert_eq!(sent(), Some(true));
+        to.read_exact(&mut [0]).expect("read");
+        assert_eq!(sent(), Some(false));
+        drop(from);
+        assert_eq!(sent(), None);
+    }
+
+    #[test]
     fn answers_are_read_within_their_bounds() {
+        assert_eq!(is_last(&[], &mut |_| ()), Ok(false));
+        for length in 1..64 {
+            assert!(is_last(&vec![0; length], &mut |_| ()).is_err(), "{length}");
+        }
         for length in 0..64 {
             assert_eq!(told(&vec![0; length]), None);
             let mut bytes = vec![0; length];

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use stockade_proto::Decision;
@@ -156,18 +156,40 @@ fn hoard(inside: &mut Inside) {
     let (first, second) = (fill(), fill().map(drop));
     assert!(first.is_ok());
     assert_eq!(second, Err(libc::ENOBUFS));
-    // The bytes of a sender that is gone still lie with its peer; they go with both.
-    let (from, mut to) = full.pop().expect("many");
+    // The bytes of a sender that is gone still lie with its peer.
+    let (from, to) = full.pop().expect("many");
     drop(from);
     assert_eq!(fill().map(drop), Err(libc::ENOBUFS));
-    to.read_exact(&mut [0; 1000]).expect("read");
-    let kept = fill().expect("room again");
-    drop((kept, first));
-    drop(full.pop());
+    drop((to, first));
+    full.clear();
     assert!(fill().is_ok());
 
+    // Closed before anyone accepts it, and again where nobody is left to send to: many times the bound.
+    let server = UnixListener::bind(inside.place.join("busy")).expect("bound");
+    for _ in 0..500 {
+        let client = stream();
+        assert_eq!(connect(client, &unix(inside.path("busy"))), Ok(0));
+        assert_eq!(Head::new(b"", b"said and gone", b"").send(client, 0), Ok(13));
+        raw::close(client);
+        let (mut accepted, _) = server.accept().expect("accepted");
+        assert_eq!(accepted.read(&mut [0; 64]).expect("read"), 13);
+        let (from, to) = UnixStream::pair().expect("a pair");
+        drop(to);
+        let flags = libc::MSG_NOSIGNAL;
+        assert_eq!(Head::new(b"", b"x", b"").send(from.as_raw_fd(), flags), Err(libc::EPIPE));
+    }
+    // Where nobody accepts, they are counted.
+    let unheard = (0..500).find_map(|_| {
+        let client = stream();
+        connect(client, &unix(inside.path("busy"))).expect("room in the queue");
+        let answer = Head::new(b"", b"unheard", b"").send(client, 0);
+        raw::close(client);
+        answer.err()
+    });
+    assert_eq!(unheard, Some(libc::ENOBUFS));
+    drop(server);
+
     // Datagrams: to a name, by a socket that is closed at once.
-    drop(full);
     let place = inside.path("inbox");
     let receiver = UnixDatagram::bind(inside.place.join("inbox")).expect("bound");
     for _ in 0..1000 {

@@ -230,3 +230,88 @@ for send in [lambda: s.sendto(b"x", "log.sock"), lambda: s.sendmsg([b"x"], [], 0
     assert_eq!(ran.out(), "13\n13\n13\n13\n", "{ran}");
     assert!(receiver.recv(&mut [0; 9]).is_err(), "nothing arrived");
 }
+
+/// Fills pairs of sockets without reading them: how much they took, and how often there was no room.
+const HOARD: &str = r#"
+import errno, socket
+pairs, taken, refused = [], 0, 0
+for _ in range(300):
+    a, b = socket.socketpair()
+    a.setblocking(False)
+    pairs.append((a, b))
+    try:
+        while True: taken += a.sendmsg([bytes(65536)])
+    except OSError as e:
+        refused += e.errno == errno.ENOBUFS
+print(taken >> 20, refused)
+"#;
+
+#[test]
+fn what_is_sent_and_not_read_is_bounded() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let world = World::new();
+    let off = "unix-sockets-mode = \"off\"\n[layers]\nsockets = \"off\"\n";
+    world.profile("off", &format!("extends = \"default\"\n{off}"));
+    let hoard = |profile: &str| -> (u64, u64) {
+        let ran = world.line(&["python3", "-c", HOARD]).option("--profile", profile).go().ends_with(0);
+        let (taken, refused) =
+            ran.out().trim().split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("two");
+        (taken.parse().expect("a number"), refused.parse().expect("a number"))
+    };
+    let (free, unrefused) = hoard("off");
+    let (taken, refused) = hoard("default");
+    assert_eq!(unrefused, 0, "the command's own, and charged to it");
+    assert!(refused > 100 && taken < free, "{taken} of {free} MiB, {refused} refused");
+}
+
+#[test]
+fn short_conversations_have_no_end() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let world = World::new();
+    let script = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.bind('s')\ns.listen(8)\n\
+                  for _ in range(400):\n c = socket.socket(socket.AF_UNIX)\n c.connect('s')\n c.sendmsg([b'walrus'])\n \
+                  c.close()\n a, _ = s.accept()\n assert a.recv(9) == b'walrus'\nprint('heard')\n";
+    assert_eq!(go(&world, "default", script).out(), "heard\n");
+}
+
+#[test]
+fn a_mount_is_no_other_socket() {
+    if !have(&["python3", "unshare"]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return stockade_line_tests::skip("only root makes a mount for the caller");
+    }
+    let world = World::new();
+    for name in ["real", "alias"] {
+        std::fs::create_dir(world.base().join(name)).expect("made");
+    }
+    let path = world.base().join("real/host.sock");
+    let _speaker = speaker(&path);
+    let at = |name: &str| world.base().join(name).display().to_string();
+    let wide = format!(
+        "[[unix_sockets]]\nname = \"all\"\npaths = [\"{0}/**\"]\noperations = [\"connect\"]\ndecision = \"allow\"\n",
+        world.base().display()
+    );
+    let readable = format!("readable = [\"{}\", \"{}\"]\n", at("real"), at("alias"));
+    let aliased = |profile: &str| {
+        let mounted = format!("mount --bind {} {} && exec \"$@\"", at("real"), at("alias"));
+        let script = client(&at("alias/host.sock"));
+        world
+            .line(&["python3", "-c", &script])
+            .option("--profile", profile)
+            .before(&["unshare", "--mount", "sh", "-c", &mounted, "sh"])
+            .go()
+            .ends_with(0)
+    };
+    world.profile("shut", &format!("extends = \"default\"\n{readable}{}{wide}", rule(&path, "deny")));
+    let ran = aliased("shut");
+    assert_eq!(ran.out(), "errno 13\n", "{ran}");
+    assert_eq!(ran.result().blocked[0].rule.as_deref(), Some("here"), "{ran}");
+    world.profile("open", &format!("extends = \"default\"\n{readable}{wide}"));
+    assert_eq!(aliased("open").out(), "walrus\n", "without that rule it is reached");
+}
