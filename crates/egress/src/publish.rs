@@ -13,7 +13,7 @@ use crate::pool::{Inside, Pool, Slot};
 use crate::relay::{self, Ending, Memory, Side};
 
 /// Connections at once, those that wait for a slot among them. Each takes a descriptor or two.
-const CONNECTIONS: u32 = 256;
+const CONNECTIONS: u16 = 256;
 /// For a slot to come free. A client that has waited this long is better told than left waiting: whoever
 /// holds all slots holds them for long.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ impl Entrance {
         Self {
             pool: Pool::new(inside),
             memory: Memory::default(),
-            connections: Arc::new(Semaphore::new(usize::try_from(CONNECTIONS).unwrap_or_default())),
+            connections: Arc::new(Semaphore::new(usize::from(CONNECTIONS))),
             over: watch::Sender::new(false),
         }
     }
@@ -41,7 +41,7 @@ impl Entrance {
     /// The sandbox is gone, but what it said is still on its way.
     pub(crate) async fn drain(&self) {
         self.over.send_replace(true);
-        match timeout(DRAIN, self.connections.acquire_many(CONNECTIONS)).await {
+        match timeout(DRAIN, self.connections.acquire_many(u32::from(CONNECTIONS))).await {
             // All are done, or have had their time.
             Ok(_) | Err(_) => {}
         }

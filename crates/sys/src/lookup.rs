@@ -9,8 +9,8 @@ unsafe extern "C" {
 }
 
 const DATABASE: &CStr = c"hosts";
-/// Part of the library itself, as is `files`, for which `/etc/hosts` is read by hand. Any other is a shared object, which a static program can
-/// load from a host with the very same library only, and dies of otherwise.
+/// Part of the library itself, as `files` is, for which `/etc/hosts` is read by hand. Any other is a shared object,
+/// which a static program can load from a host with the very same library only, and dies of otherwise.
 const SERVICES: &CStr = c"dns";
 
 /// From now on the library finds hosts through `/etc/resolv.conf`, and nowhere else.

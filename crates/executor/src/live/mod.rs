@@ -13,11 +13,12 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stockade_egress::{Allow, Config as EgressConfig, Egress, HostResolver, Inside, Published};
 use stockade_launch::Offer;
-use stockade_proto::{Blocked, Code, EgressPlan, Fault, HostTraffic, Network, Plan};
+use stockade_proto::{Blocked, EgressPlan, HostTraffic, Network, Plan};
 use stockade_sockets::{Config as SocketConfig, Prepared, Sandbox, Supervisor};
 
 use crate::Abort;
 use crate::publish::Door;
+use crate::supervise::fault;
 
 pub(crate) use ledger::Ledger;
 
@@ -43,15 +44,6 @@ pub(crate) struct Seen {
     pub(crate) blocked: Vec<Blocked>,
     pub(crate) traffic: Vec<HostTraffic>,
     pub(crate) faults: Vec<String>,
-}
-
-fn fault(what: &str, error: &dyn std::fmt::Display) -> Abort {
-    Fault::new(
-        Code::SuperviseFailed,
-        format!("{what}: {error}"),
-        "Try again; if it persists, run `stockade doctor`.",
-    )
-    .into()
 }
 
 /// Init sent other descriptors than its stages do.

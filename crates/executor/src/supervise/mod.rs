@@ -87,7 +87,7 @@ struct Supervisor<'a> {
     counts_cpu: bool,
 }
 
-fn fault(what: &str, error: &dyn std::fmt::Display) -> Abort {
+pub(crate) fn fault(what: &str, error: &dyn std::fmt::Display) -> Abort {
     Fault::new(
         Code::SuperviseFailed,
         format!("{what}: {error}"),

@@ -5,11 +5,11 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use stockade_proto::{Decision, SocketOperation, UnixSocketOp};
 use stockade_sockets::{Address, Asked, Config, StartError, Supervisor, Verdict, Witness};
 
+use crate::races::race;
 use crate::raw::{self, Head, bind, connect, control, listen, send_to, stream, unix};
 use crate::stage::{Cast, Inside, Scenes, Server, Stage, USER, by_name, ran_as_ordinary_user};
 
@@ -156,30 +156,13 @@ fn what_is_only_recorded_is_reached_as_the_command() {
     stage.finish();
 }
 
-/// Repeats `attempt` while another thread repeats `change`.
-fn contend(mut change: impl FnMut(usize) + Send + 'static, mut attempt: impl FnMut()) {
-    let over = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&over);
-    let other = std::thread::spawn(move || {
-        let mut round = 0;
-        while !seen.load(Ordering::Relaxed) {
-            change(round);
-            round += 1;
-        }
-    });
-    for _ in 0..ATTEMPTS {
-        attempt();
-    }
-    over.store(true, Ordering::Relaxed);
-    other.join().expect("ended");
-}
-
 /// Binds through a link that leads to a directory where it may, and to one where it may not.
 fn swapped_binds(inside: &mut Inside) {
     let place = inside.place.clone();
     symlink("a", place.join("link")).expect("linked");
     let mut number = 0;
-    contend(
+    race(
+        ATTEMPTS,
         move |round| {
             symlink(["a", "d"][round % 2], place.join("next")).expect("linked");
             std::fs::rename(place.join("next"), place.join("link")).expect("renamed");
@@ -245,7 +228,8 @@ fn a_bind_through_a_swapped_link_is_dead_for_an_ordinary_user() {
 fn replaced_binds(inside: &mut Inside) {
     let place = inside.place.clone();
     let (mut own, mut denied) = (0, 0);
-    contend(
+    race(
+        ATTEMPTS,
         move |_| {
             // The name is there or not.
             drop(std::fs::hard_link(place.join("host"), place.join("h")));

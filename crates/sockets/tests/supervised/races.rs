@@ -35,8 +35,8 @@ const SHORT: Duration = Duration::from_secs(3);
 /// On an emulated machine with other work a race gets this far in its time; elsewhere to the end.
 const ENOUGH: usize = 50;
 
-/// Repeats `attempt` while another thread repeats `change`.
-fn race(mut change: impl FnMut(usize) + Send + 'static, mut attempt: impl FnMut()) {
+/// Repeats `attempt`, so often at most, while another thread repeats `change`.
+pub(crate) fn race(most: usize, mut change: impl FnMut(usize) + Send + 'static, mut attempt: impl FnMut()) {
     let over = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&over);
     let other = std::thread::spawn(move || {
@@ -48,7 +48,7 @@ fn race(mut change: impl FnMut(usize) + Send + 'static, mut attempt: impl FnMut(
     });
     let begun = Instant::now();
     let mut attempts = 0;
-    while attempts < ATTEMPTS && begun.elapsed() < TIME {
+    while attempts < most && begun.elapsed() < TIME {
         attempt();
         attempts += 1;
     }
@@ -65,6 +65,7 @@ fn rewrites(inside: &mut Inside) {
     let shared = Arc::clone(&address);
     let bytes = [good[at], bad[at]];
     race(
+        ATTEMPTS,
         move |round| shared[at].store(bytes[round % 2], Ordering::Relaxed),
         || {
             let socket = stream();
@@ -141,6 +142,7 @@ fn heads(inside: &mut Inside) {
     let pointer = head.as_ptr().addr();
     let mut attempts = 0_usize;
     race(
+        ATTEMPTS,
         move |round| {
             for (at, word) in [(0, 0), (1, 1), (8, 0), (9, 1)] {
                 shared[at].store(words[round % 2][word], Ordering::Relaxed);
@@ -185,6 +187,7 @@ fn swaps(inside: &mut Inside) {
     let number = usize::try_from(place).expect("open");
     let inet = usize::try_from(raw::socket(libc::AF_INET, libc::SOCK_STREAM)).expect("open");
     race(
+        ATTEMPTS,
         move |_| {
             let fresh = stream();
             for source in [inet, usize::try_from(fresh).expect("open")] {
@@ -210,6 +213,7 @@ fn links(inside: &mut Inside) {
     let link = unix(inside.path("link"));
     symlink("raced-a", place.join("link")).expect("linked");
     race(
+        ATTEMPTS,
         move |round| {
             let target = if round % 2 == 0 { "raced-d" } else { "raced-a" };
             symlink(target, place.join("next")).expect("linked");
@@ -237,6 +241,7 @@ fn a_swapped_link_reaches_nothing_denied() {
 fn moves(inside: &mut Inside) {
     let place = inside.place.clone();
     race(
+        ATTEMPTS,
         move |round| {
             let name = if round % 2 == 0 { "a" } else { "d" };
             std::env::set_current_dir(place.join(name)).expect("there");
