@@ -13,7 +13,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
 use stockade_sys::notify;
@@ -31,8 +30,6 @@ const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 25_000_000 };
 const BLOCKED_MAX: usize = 128;
 /// The calls need little; the rules may be someone else's code.
 const STACK: usize = 512 * 1024;
-/// More than the first three words of `stat` take.
-const STAT_MAX: usize = 256;
 /// A thread that has not begun by then will not.
 const BEGIN: Duration = Duration::from_secs(5);
 
@@ -283,9 +280,6 @@ impl Crew {
             }
             self.hush();
             match leader.busy() {
-                // Only one that waits for something is left to it. What works on is not made many: nobody charges
-                // the sandbox for our time.
-                Some(count) if seen == Some(count) && self.works(&leader) => self.arm(),
                 Some(count) if seen == Some(count) => match self.take_over(&leader, count) {
                     Some(post) => {
                         // It rang for the last time for the old leader; the new one sets its own.
@@ -307,21 +301,6 @@ impl Crew {
                 }
             }
         }
-    }
-
-    /// Whether the thread at a post has a CPU, or wants one.
-    fn works(&self, post: &Post) -> bool {
-        let name = format!("self/task/{}/stat", post.tid());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let Ok(file) = rustix::fs::openat(&self.ground.proc, name, flags, Mode::empty()) else {
-            return false;
-        };
-        let mut text = [0; STAT_MAX];
-        let length = rustix::io::read(&file, &mut text).unwrap_or(0);
-        let text = text.get(..length).unwrap_or_default();
-        // The name before the state may hold anything but ends in the last parenthesis.
-        let end = text.iter().rposition(|byte| *byte == b')').unwrap_or(length);
-        text.get(end..).is_some_and(|rest| rest.starts_with(b") R"))
     }
 
     fn hush(&self) {
