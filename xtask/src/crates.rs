@@ -55,6 +55,7 @@ const RULES: &[Rule] = &[
     // Words and the kernel: the bottom.
     rule("stockade-proto", &[], Outside::Only(&["serde"])),
     with_unsafe(rule("stockade-sys", &[], Outside::Only(&["libc", "rustix"]))),
+    rule("stockade-charge", &[], Outside::Only(&["rustix"])),
     // Pure rooms that know at most the words.
     rule("stockade-seccomp", &[], Outside::Only(&["serde", "thiserror", "toml"])),
     rule("stockade-redact", &[], NO_KERNEL),
@@ -62,13 +63,18 @@ const RULES: &[Rule] = &[
     // The live walls: they ask the rules through traits of their own.
     rule(
         "stockade-sockets",
-        &["stockade-proto", "stockade-seccomp", "stockade-sys"],
+        &["stockade-charge", "stockade-proto", "stockade-seccomp", "stockade-sys"],
         Outside::Only(&["rustix", "thiserror"]),
     ),
-    rule("stockade-egress", &["stockade-proto"], Outside::Only(&["hickory-proto", "nix", "rustix", "tokio"])),
+    rule(
+        "stockade-egress",
+        &["stockade-charge", "stockade-proto"],
+        Outside::Only(&["hickory-proto", "nix", "rustix", "tokio"]),
+    ),
     rule(
         "stockade-executor",
         &[
+            "stockade-charge",
             "stockade-egress",
             "stockade-launch",
             "stockade-policy",
