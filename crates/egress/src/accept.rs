@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::connection;
 use crate::shared::Shared;
+use crate::{charged, connection};
 
 /// Out of descriptors or memory: connections wait in the kernel's queue until others have ended.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -47,8 +47,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
         };
         match Arc::clone(&shared.slots).try_acquire_owned() {
             Ok(slot) => {
-                let shared = Arc::clone(&shared);
-                tokio::spawn(async move {
+                let (shared, charge) = (Arc::clone(&shared), &shared.charge);
+                charged::spawn(charge, async move {
                     connection::serve(&shared, stream, destination).await;
                     drop(slot);
                 });

@@ -17,6 +17,7 @@
 mod accept;
 mod answer;
 mod asked;
+mod charged;
 mod connection;
 mod dial;
 mod dns;
@@ -45,6 +46,7 @@ use std::sync::{Arc, Weak};
 use std::thread::Builder;
 use std::time::Duration;
 
+use stockade_charge::Charge;
 use stockade_proto::{HostTraffic, NetworkOp};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -124,6 +126,8 @@ pub struct Config {
     pub publish: Vec<Published>,
     /// As many as there can be connections at once to what is published.
     pub inside: Vec<Inside>,
+    /// Who pays for the thread's time.
+    pub charge: Arc<Charge>,
 }
 
 /// A running egress. Dropping it stops it too, without waiting.
@@ -133,6 +137,7 @@ pub struct Egress {
     stopped: mpsc::Receiver<()>,
     ledger: Arc<Ledger>,
     handed: HandedOut,
+    charge: Arc<Charge>,
 }
 
 /// Which name an address stands for inside. Of no use once the egress has stopped.
@@ -156,11 +161,11 @@ impl Egress {
     pub fn start(config: Config) -> io::Result<Self> {
         let runtime = runtime(&config)?;
         let ledger = Arc::new(Ledger::default());
-        let Config { execution, allow, publish, inside } = config;
-        let entrance = Arc::new(Entrance::new(inside));
+        let Config { execution, allow, publish, inside, charge } = config;
+        let entrance = Arc::new(Entrance::new(inside, Arc::clone(&charge)));
         let entered = runtime.enter();
         let handed = match allow {
-            Some(allow) => HandedOut(Arc::downgrade(&open_out(execution, allow, &ledger)?)),
+            Some(allow) => HandedOut(Arc::downgrade(&open_out(execution, allow, (&ledger, &charge))?)),
             None => HandedOut::default(),
         };
         open_in(publish, &entrance)?;
@@ -181,7 +186,7 @@ impl Egress {
                 Ok(()) | Err(_) => {}
             }
         })?;
-        Ok(Self { stop, stopped, ledger, handed })
+        Ok(Self { stop, stopped, ledger, handed, charge })
     }
 
     pub fn handed_out(&self) -> HandedOut {
@@ -191,6 +196,8 @@ impl Egress {
     /// When nobody is left inside: gives clients of published ports a moment for the last bytes, closes every
     /// connection and tells what was carried.
     pub fn stop(self) -> Vec<HostTraffic> {
+        // Or it would not hear of it before all is paid.
+        self.charge.close();
         match self.stop.send(()) {
             // The thread is gone already.
             Ok(()) | Err(()) => {}
@@ -226,15 +233,20 @@ fn runtime(config: &Config) -> io::Result<Runtime> {
 }
 
 /// Serves the sockets of the allowlist. Inside the runtime.
-fn open_out(execution: String, allow: Allow, ledger: &Arc<Ledger>) -> io::Result<Arc<Shared>> {
+fn open_out(
+    execution: String,
+    allow: Allow,
+    (ledger, charge): (&Arc<Ledger>, &Arc<Charge>),
+) -> io::Result<Arc<Shared>> {
     let Allow { listeners, dns_udp, dns_tcp, rules, witness, resolve } = allow;
     let listeners: io::Result<Vec<_>> = listeners.into_iter().map(accept::listen).collect();
     let (listeners, dns_udp, dns_tcp) = (listeners?, nameserver::prepare(dns_udp)?, accept::listen(dns_tcp)?);
-    let shared = Arc::new(Shared::new(execution, rules, witness, resolve, Arc::clone(ledger)));
-    tokio::spawn(nameserver::udp(Arc::clone(&shared), dns_udp));
-    tokio::spawn(nameserver::tcp(Arc::clone(&shared), dns_tcp));
+    let shared =
+        Arc::new(Shared::new(execution, rules, witness, resolve, (Arc::clone(ledger), Arc::clone(charge))));
+    charged::spawn(charge, nameserver::udp(Arc::clone(&shared), dns_udp));
+    charged::spawn(charge, nameserver::tcp(Arc::clone(&shared), dns_tcp));
     for listener in listeners {
-        tokio::spawn(accept::serve(Arc::clone(&shared), listener));
+        charged::spawn(charge, accept::serve(Arc::clone(&shared), listener));
     }
     Ok(shared)
 }
@@ -242,7 +254,8 @@ fn open_out(execution: String, allow: Allow, ledger: &Arc<Ledger>) -> io::Result
 /// Serves what is published. Inside the runtime.
 fn open_in(published: Vec<Published>, entrance: &Arc<Entrance>) -> io::Result<()> {
     for Published { listener, port } in published {
-        tokio::spawn(publish::serve(Arc::clone(entrance), accept::listen(listener)?, port));
+        let task = publish::serve(Arc::clone(entrance), accept::listen(listener)?, port);
+        charged::spawn(&entrance.charge, task);
     }
     Ok(())
 }

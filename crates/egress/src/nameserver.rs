@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::accept::{accept, reset};
+use crate::charged;
 use crate::dns::{self, Listing, QUERY_MOST};
 use crate::shared::Shared;
 
@@ -105,8 +106,8 @@ pub(crate) async fn tcp(shared: Arc<Shared>, listener: TcpListener) {
         let stream = accept(&listener, |error| shared.cannot_accept(error)).await;
         match Arc::clone(&slots).try_acquire_owned() {
             Ok(slot) => {
-                let shared = Arc::clone(&shared);
-                tokio::spawn(async move {
+                let (shared, charge) = (Arc::clone(&shared), &shared.charge);
+                charged::spawn(charge, async move {
                     converse(&shared, &stream).await;
                     drop(slot);
                 });

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use stockade_charge::Charge;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::accept::{accept, reset};
+use crate::charged;
 use crate::pool::{Inside, Pool, Slot};
 use crate::relay::{self, Ending, Memory, Side};
 
@@ -23,16 +25,18 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Entrance {
     pool: Pool,
     memory: Memory,
+    pub(crate) charge: Arc<Charge>,
     connections: Arc<Semaphore>,
     /// Whether nobody is left inside.
     over: watch::Sender<bool>,
 }
 
 impl Entrance {
-    pub(crate) fn new(inside: Vec<Inside>) -> Self {
+    pub(crate) fn new(inside: Vec<Inside>, charge: Arc<Charge>) -> Self {
         Self {
             pool: Pool::new(inside),
             memory: Memory::default(),
+            charge,
             connections: Arc::new(Semaphore::new(usize::from(CONNECTIONS))),
             over: watch::Sender::new(false),
         }
@@ -93,8 +97,8 @@ pub(crate) async fn serve(entrance: Arc<Entrance>, listener: TcpListener, port: 
             reset(client);
             continue;
         };
-        let entrance = Arc::clone(&entrance);
-        tokio::spawn(async move {
+        let (entrance, charge) = (Arc::clone(&entrance), &entrance.charge);
+        charged::spawn(charge, async move {
             let slot = entrance.carry(client, port).await;
             drop(one);
             if let Some(slot) = slot {

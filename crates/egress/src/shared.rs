@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
+use stockade_charge::Charge;
 use stockade_proto::{Decision, NetworkKind, NetworkOp};
 use tokio::sync::Semaphore;
 
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     /// As many as there were slots.
     connections: usize,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) charge: Arc<Charge>,
     pub(crate) memory: Memory,
     names: Mutex<Names>,
     told: Mutex<Told>,
@@ -74,7 +76,7 @@ impl Shared {
         rules: Arc<dyn Rules>,
         witness: Arc<dyn Witness>,
         resolve: Arc<dyn Resolve>,
-        ledger: Arc<Ledger>,
+        (ledger, charge): (Arc<Ledger>, Arc<Charge>),
     ) -> Self {
         let connections = connections(getrlimit(Resource::Nofile).current);
         Self {
@@ -85,6 +87,7 @@ impl Shared {
             slots: Arc::new(Semaphore::new(connections)),
             connections,
             ledger,
+            charge,
             memory: Memory::default(),
             names: Mutex::default(),
             told: Mutex::default(),

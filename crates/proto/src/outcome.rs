@@ -89,6 +89,7 @@ pub struct StreamTotals {
 pub struct Usage {
     pub wall_ms: u64,
     pub cpu_user_ms: u64,
+    /// With what the supervisor of sockets and the relay of the network used on the command's behalf.
     pub cpu_system_ms: u64,
     pub memory_peak_bytes: u64,
 }

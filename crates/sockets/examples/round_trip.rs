@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stockade_charge::Charge;
 use stockade_proto::{Decision, UnixSocketOp};
 use stockade_sockets::{Asked, Config, Sandbox, Supervisor, Verdict, Witness};
 use stockade_sys::notify;
@@ -207,6 +208,8 @@ fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error
             execution: "bench".into(),
             decide: Arc::new(allow),
             witness: Arc::new(Nobody),
+            // As the default profile has it.
+            charge: Arc::new(Charge::new(Some(1000))),
             identity,
         })?;
         supervisor = Some(prepared.start(Sandbox {

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use rustix::process::{Signal, pidfd_send_signal};
 use stockade_proto::SocketOperation;
 use stockade_sys::notify::{self, Place};
+use stockade_sys::{Ended, wait_pidfd};
 
 use crate::address::{self, Named, STORAGE};
 use crate::call::{Call, Owner, Subject, errno};
@@ -31,8 +32,6 @@ use crate::status::Status;
 /// A file system that takes longer to make one file is not answering.
 const DEADLINE: Duration = Duration::from_secs(10);
 const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// `__WALL`: the copy sends no SIGCHLD, and is waited for only by those who ask for such children.
-const ANY_CHILD: WaitIdOptions = WaitIdOptions::from_bits_retain(0x4000_0000);
 /// How [`notify::bind_elsewhere`] says that the copy did not get there.
 const NOT_THERE: i32 = 255;
 
@@ -216,12 +215,15 @@ fn outcome(call: &Call<'_>, copy: &OwnedFd) -> Result<(), Errno> {
             }
         }
     }
-    let status = waitid(WaitId::PidFd(copy.as_fd()), WaitIdOptions::EXITED | ANY_CHILD)?;
-    match (status.and_then(|status| status.exit_status()), given_up) {
-        (Some(0), _) => Ok(()),
+    let ended = wait_pidfd(copy.as_fd()).map_err(|error| errno(&error))?;
+    if let Some((_, used)) = ended {
+        call.ground.charge.add(used.user + used.system);
+    }
+    match (ended.map(|(ended, _)| ended), given_up) {
+        (Some(Ended::Exited(0)), _) => Ok(()),
         (_, Some(errno)) => Err(errno),
-        (None | Some(NOT_THERE), None) => Err(Errno::ACCESS),
-        (Some(number), None) => Err(Errno::from_raw_os_error(number)),
+        (None | Some(Ended::Killed(_) | Ended::Exited(NOT_THERE)), None) => Err(Errno::ACCESS),
+        (Some(Ended::Exited(number)), None) => Err(Errno::from_raw_os_error(number)),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::SocketType;
+use stockade_charge::Charge;
 use stockade_proto::{Bytes, Decision, SocketOperation, UnixSocketOp};
 use stockade_sys::notify::{self, Notification};
 
@@ -45,6 +46,7 @@ pub(crate) struct Ground {
     pub(crate) execution: String,
     pub(crate) decide: Arc<dyn Decide>,
     pub(crate) witness: Arc<dyn Witness>,
+    pub(crate) charge: Arc<Charge>,
     pub(crate) identity: Option<Identity>,
     /// The supervisor's own network namespace, if the kernel told its cookie.
     pub(crate) network: Option<u64>,
@@ -221,6 +223,17 @@ impl Call<'_> {
         }
     }
 
+    /// Before a call that may be long goes on: waits until what was used is paid for, or the call is to end. Not with a
+    /// lock held.
+    pub(crate) fn pay(&self) {
+        self.ground.charge.pass(|| self.post.reason().is_some());
+    }
+
+    /// Whether it may go on.
+    pub(crate) fn go_on(&self) -> Result<(), Errno> {
+        self.post.reason().map_or(Ok(()), |reason| Err(reason.errno()))
+    }
+
     /// Performs something that may block, as the sandbox's user.
     pub(crate) fn wait<T>(&self, perform: impl FnMut() -> io::Result<T>) -> Result<T, Errno> {
         self.wait_as(Owner::Execution, perform)
@@ -249,9 +262,7 @@ impl Call<'_> {
             identity.show(owner)?;
         }
         loop {
-            if let Some(reason) = self.post.reason() {
-                return Err(reason.errno());
-            }
+            self.go_on()?;
             match perform().map_err(|error| errno(&error)) {
                 Err(Errno::INTR) => {}
                 other => return other,

@@ -3,6 +3,9 @@
 //! leader ends with its call. So a call that blocks stalls no other, and one that does not costs no hand-over.
 //! The watch also looks after the calls that block: it interrupts one whose caller died or has a signal. Both are
 //! recruited before there is a listener, so that nobody waits for a thread to start.
+//!
+//! Their time is the execution's: while more of it was used than there is, the leader receives no call, and who is in a
+//! long one waits in it (`Call::pay`).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -24,8 +27,10 @@ use crate::status::{Pending, Status};
 
 /// How long a call may hold the lead: once to be noticed, once more to be sure.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
-/// How often blocked calls are looked after.
-const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 25_000_000 };
+/// How often blocked calls are looked after, and how seldom at most.
+const ROUND: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
+/// Of the time that there is, a round may take one part in so many.
+const ROUNDS_SHARE: u32 = 4;
 /// Calls that may block at once. Each holds a thread and up to three descriptors.
 const BLOCKED_MAX: usize = 128;
 /// The calls need little; the rules may be someone else's code.
@@ -42,6 +47,8 @@ pub(crate) struct Crew {
     pub(crate) failed: OwnedFd,
     pub(crate) alarm: OwnedFd,
     armed: AtomicBool,
+    /// When blocked calls are looked after again. Outlives each watch.
+    next_round: Mutex<Instant>,
     posts: Mutex<Vec<Arc<Post>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// How many have a role.
@@ -143,6 +150,7 @@ impl Crew {
             failed,
             alarm,
             armed: AtomicBool::new(false),
+            next_round: Mutex::new(Instant::now()),
             posts: Mutex::new(Vec::new()),
             threads: Mutex::new(Vec::new()),
             on_duty: Mutex::new(0),
@@ -181,6 +189,7 @@ impl Crew {
             Role::Leader => self.lead(&post),
             Role::Watch => self.watch(post),
         };
+        self.ground.charge.settle();
         alive.ended_well = ended.is_ok();
     }
 
@@ -207,7 +216,9 @@ impl Crew {
     }
 
     fn receive(&self, post: &Post) -> io::Result<()> {
-        while !self.stopping.load(Ordering::SeqCst) {
+        let is_stopping = || self.stopping.load(Ordering::SeqCst);
+        while !is_stopping() {
+            self.ground.charge.pass(is_stopping);
             // Blocks here rather than in a poll before it: that is one call less for each call. Kernels before
             // 6.11 don't come back when the tree is gone; the end of the supervisor interrupts it.
             let note = match notify::receive(self.ground.listener.as_fd()).map_err(|error| errno(&error)) {
@@ -260,10 +271,13 @@ impl Crew {
     fn watch(self: &Arc<Self>, leader: Arc<Post>) -> io::Result<()> {
         let mut seen = None;
         loop {
+            self.ground.charge.settle();
             // Not by their number: a new leader may not have taken its post yet.
             let blocked = locked(&self.posts).iter().any(|post| !Arc::ptr_eq(post, &leader));
             let mut fds = [PollFd::new(&self.alarm, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
-            match poll(&mut fds, blocked.then_some(&ROUND)) {
+            let left = locked(&self.next_round).saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).unwrap_or(PATIENCE);
+            match poll(&mut fds, blocked.then_some(&left)) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
@@ -272,8 +286,11 @@ impl Crew {
             if !stop.is_empty() || self.stopping.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            if blocked {
+            if blocked && Instant::now() >= *locked(&self.next_round) {
                 self.look_after(&leader);
+                let (often, seldom) = ROUND;
+                let cost = self.ground.charge.earning(self.ground.charge.settle());
+                *locked(&self.next_round) = Instant::now() + (cost * ROUNDS_SHARE).clamp(often, seldom);
             }
             if alarm.is_empty() {
                 continue;

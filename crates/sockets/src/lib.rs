@@ -19,6 +19,8 @@
 //! - Over netlink (NETLINK_ROUTE) only the kernel is reached, and only asked: what would change something is
 //!   EPERM from the call itself, and so is RTM_GETNSID.
 //! - Landlock rules that a program set on itself do not hold for calls made here.
+//! - While the supervisor has used more CPU time than the execution's share, calls wait, and sendmmsg sends fewer messages
+//!   than it was given.
 //! - A thread whose call blocks here can be killed, but not stopped or frozen, before the call ends.
 //! - A socket whose file did not come to be where it was decided (a link was swapped meanwhile) is shut down, its file
 //!   removed, and bind is EACCES. A bound socket that the supervisor did not see bound can't listen.

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 use stockade_sys::notify;
 
-use crate::call::{Ground, errno};
+use crate::call::{Call, Ground, errno};
 use crate::diag;
 
 /// With send buffers as Linux has them, some thirty megabytes in all.
@@ -60,15 +60,26 @@ pub(crate) fn locked(ground: &Ground) -> MutexGuard<'_, Queued> {
     ground.queued.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Room for what this socket is about to send; ENOBUFS where too many others have not been read.
-pub(crate) fn admit<'a>(
-    ground: &'a Ground,
-    socket: &OwnedFd,
-    kind: SocketType,
-) -> Result<Admitted<'a>, Errno> {
-    let cookie = rustix::net::sockopt::socket_cookie(socket)?;
-    locked(ground).admit(cookie, socket, kind)?;
-    Ok(Admitted { ground, cookie })
+/// Room for what this socket is about to send; ENOBUFS where too many others have not been read. To look at all of
+/// them may take long, so that it is done by one thread at a time, and by none while there is something to pay.
+pub(crate) fn admit<'a>(call: &Call<'a>, socket: &OwnedFd, kind: SocketType) -> Result<Admitted<'a>, Errno> {
+    let (ground, cookie) = (call.ground, rustix::net::sockopt::socket_cookie(socket)?);
+    loop {
+        let mut queued = locked(ground);
+        let looks = !queued.has_room(cookie);
+        if looks && ground.charge.owes() {
+            drop(queued);
+            call.pay();
+            call.go_on()?;
+            continue;
+        }
+        let admitted = queued.admit(cookie, socket, kind);
+        if looks {
+            // Before the next who waits for the lock.
+            ground.charge.settle();
+        }
+        return admitted.map(|()| Admitted { ground, cookie });
+    }
 }
 
 impl Queued {
@@ -78,6 +89,10 @@ impl Queued {
 
     fn is_full(&self) -> bool {
         self.open.len() + self.closed >= SENDERS
+    }
+
+    fn has_room(&self, cookie: u64) -> bool {
+        self.open.contains_key(&cookie) || !self.is_full()
     }
 
     fn admit(&mut self, cookie: u64, socket: &OwnedFd, kind: SocketType) -> Result<(), Errno> {

@@ -66,7 +66,7 @@ impl Object {
 /// The existing object that `path` means.
 pub(crate) fn object(call: &Call<'_>, process: &Process, path: &[u8]) -> Result<Object, Errno> {
     if is_canonical(path)
-        && let Ok(fd) = look_up(process.root(call.ground.proc.as_fd())?, path, OFlags::PATH, PLAIN)
+        && let Ok(fd) = look_up(call, process.root(call.ground.proc.as_fd())?, path, (OFlags::PATH, PLAIN))
     {
         return Object::named(fd, path.to_vec());
     }
@@ -120,10 +120,10 @@ fn is_really_named(call: &Call<'_>, process: &Process, found: &Object) -> bool {
 fn open(call: &Call<'_>, process: &Process, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let root = process.root(call.ground.proc.as_fd())?;
     if path.first() == Some(&b'/') {
-        return look_up(root, path, flags, ResolveFlags::IN_ROOT);
+        return look_up(call, root, path, (flags, ResolveFlags::IN_ROOT));
     }
     let directory = process.directory(call.ground.proc.as_fd())?;
-    match look_up(directory.as_fd(), path, flags, ResolveFlags::BENEATH) {
+    match look_up(call, directory.as_fd(), path, (flags, ResolveFlags::BENEATH)) {
         // `..` or a symbolic link leads out of it: then from the root, by the directory's name.
         Err(Errno::XDEV) => {}
         found => return found,
@@ -131,16 +131,30 @@ fn open(call: &Call<'_>, process: &Process, path: &[u8], flags: OFlags) -> Resul
     let mut whole = path_of(call, directory.as_fd())?;
     whole.push(b'/');
     whole.extend_from_slice(path);
-    look_up(root, &whole, flags, ResolveFlags::IN_ROOT)
+    call.pay();
+    look_up(call, root, &whole, (flags, ResolveFlags::IN_ROOT))
 }
 
-fn look_up(from: BorrowedFd<'_>, path: &[u8], flags: OFlags, how: ResolveFlags) -> Result<OwnedFd, Errno> {
+/// Links of links can make one lookup take milliseconds: none but the first goes unpaid.
+fn look_up(
+    call: &Call<'_>,
+    from: BorrowedFd<'_>,
+    path: &[u8],
+    (flags, how): (OFlags, ResolveFlags),
+) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC;
-    for _ in 0..LOOKUPS {
+    for attempt in 0..LOOKUPS {
+        if attempt > 0 {
+            call.pay();
+            call.go_on()?;
+        }
         let resolve = how | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(from, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(Errno::LOOP) => return Err(which_loop(from, path, flags, how)),
+            Err(Errno::LOOP) => {
+                call.pay();
+                return Err(which_loop(from, path, flags, how));
+            }
             other => return other,
         }
     }

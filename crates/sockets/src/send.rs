@@ -72,7 +72,8 @@ pub(crate) fn sendmsg(call: &Call<'_>) -> Result<i64, Errno> {
     value(deliver(call, &outlet, &outgoing)?)
 }
 
-/// Message by message until one fails. An error counts only if nothing was sent before it.
+/// Message by message until one fails, or more time was used than there is: then the caller is told how far it got, and
+/// waits with its next call. An error counts only if nothing was sent before it.
 pub(crate) fn sendmmsg(call: &Call<'_>) -> Result<i64, Errno> {
     let (process, socket) = call.socket()?;
     let outlet = Outlet::new(&process, &socket)?;
@@ -80,6 +81,9 @@ pub(crate) fn sendmmsg(call: &Call<'_>) -> Result<i64, Errno> {
     let count = usize::try_from(u32::from_ne_bytes([a, b, c, d])).unwrap_or(PIECES_MAX).min(PIECES_MAX);
     let mut sent = 0;
     for at in 0..count {
+        if sent > 0 && call.ground.charge.owes() {
+            break;
+        }
         if let Err(errno) = send_one(call, &outlet, at) {
             return if sent == 0 { Err(errno) } else { Ok(sent) };
         }
@@ -118,7 +122,7 @@ fn deliver(call: &Call<'_>, outlet: &Outlet<'_>, outgoing: &Outgoing) -> Result<
     let control = Control::translate(&outgoing.control, outlet.family, outlet.process, &call.ground.passing)?;
     let parcel = Parcel { outlet, outgoing, control: &control.bytes, flags };
     let _admitted = match outlet.family {
-        Family::Unix => Some(queued::admit(call.ground, outlet.socket, outlet.kind)?),
+        Family::Unix => Some(queued::admit(call, outlet.socket, outlet.kind)?),
         Family::Inet | Family::Netlink => None,
     };
     let result = match (outlet.family, outlet.kind) {
@@ -211,7 +215,7 @@ fn whole(call: &Call<'_>, outgoing: &Outgoing) -> Result<Vec<u8>, Errno> {
 }
 
 /// Chunk by chunk. The kernel takes all of a chunk, unless the socket does not block or the call is
-/// interrupted: then the caller is told how far it got, as it always is.
+/// interrupted: then the caller is told how far it got, as it always is. Each is paid for before the next.
 fn stream(call: &Call<'_>, parcel: &Parcel<'_>, name: &[u8]) -> Result<usize, Errno> {
     let total = parcel.outgoing.total;
     let mut buffer = vec![0; total.min(CHUNK)];
@@ -229,6 +233,7 @@ fn stream(call: &Call<'_>, parcel: &Parcel<'_>, name: &[u8]) -> Result<usize, Er
                 if taken < asked || sent >= total {
                     return Ok(sent);
                 }
+                call.pay();
             }
         }
     }

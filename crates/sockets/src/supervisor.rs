@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+use stockade_charge::Charge;
 use stockade_sys::notify;
 use thiserror::Error;
 
@@ -33,6 +34,8 @@ pub struct Config {
     pub execution: String,
     pub decide: Arc<dyn Decide>,
     pub witness: Arc<dyn Witness>,
+    /// Who pays for the threads' time.
+    pub charge: Arc<Charge>,
     /// Host user and group of the sandbox, and never root's: needed where the executor is root.
     pub identity: Option<(u32, u32)>,
 }
@@ -133,6 +136,7 @@ impl Prepared {
             execution: config.execution,
             decide: config.decide,
             witness: config.witness,
+            charge: config.charge,
             identity,
             network,
             landlock: sandbox.landlock,

@@ -31,7 +31,8 @@ fn duration(time: libc::timeval) -> Duration {
 pub fn wait_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<Option<(Ended, Rusage)>> {
     let mut siginfo = MaybeUninit::<libc::siginfo_t>::zeroed();
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
-    // The system call, not libc's function: only the former has the fifth argument.
+    // The system call, not libc's function: only the former has the fifth argument. __WALL: of children that end
+    // without a signal, too.
     // SAFETY: the kernel fills one of each struct.
     let answer = unsafe {
         libc::syscall(
@@ -39,7 +40,7 @@ pub fn wait_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<Option<(Ended, Rusage)>> 
             libc::P_PIDFD,
             pidfd.as_raw_fd(),
             siginfo.as_mut_ptr(),
-            libc::WEXITED | libc::WNOHANG,
+            libc::WEXITED | libc::WNOHANG | libc::__WALL,
             rusage.as_mut_ptr(),
         )
     };

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{RData, Record, RecordType};
+use stockade_charge::Charge;
 use stockade_egress::{HostResolver, Resolve};
 
 use crate::sandbox::skip;
@@ -20,7 +21,8 @@ const PREPARE: &str = "ip link set lo up && mount --bind \"$1/hosts\" /etc/hosts
 
 fn resolve(name: &str) -> Option<Vec<IpAddr>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let found = runtime.block_on(HostResolver.resolve(name)).ok();
+    let resolver = HostResolver { charge: Arc::new(Charge::new(None)) };
+    let found = runtime.block_on(resolver.resolve(name)).ok();
     found.map(|mut found| {
         found.sort();
         found.dedup();

@@ -6,6 +6,8 @@ mod attacks;
 #[cfg(test)]
 mod bytes;
 #[cfg(test)]
+mod charges;
+#[cfg(test)]
 mod lookups;
 #[cfg(test)]
 mod names;

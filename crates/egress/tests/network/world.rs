@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
+use stockade_charge::Charge;
 use stockade_egress::{
     Allow as Out, Closed, Config, Egress, Named, Published, Resolve, Resolving, Rules, Witness,
 };
@@ -153,6 +154,7 @@ pub(crate) struct World {
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) book: Arc<Book>,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) charge: Arc<Charge>,
 }
 
 impl World {
@@ -162,6 +164,11 @@ impl World {
     }
 
     pub(crate) fn publishing(allow: Allow, publish: Vec<Published>) -> Option<Self> {
+        Self::sharing(allow, publish, None)
+    }
+
+    /// With a share of the CPU, in thousandths of a core.
+    pub(crate) fn sharing(allow: Allow, publish: Vec<Published>, share: Option<u64>) -> Option<Self> {
         let sandbox = Arc::new(Sandbox::new()?);
         let (book, seen) = (Arc::new(Book::default()), Arc::new(Seen::default()));
         let named = allow.names.iter().flat_map(|(_, ports)| ports.clone());
@@ -182,8 +189,11 @@ impl World {
         } else {
             (None, (0..SLOTS).map(|_| sandbox.inside()).collect())
         };
-        let egress = Egress::start(Config { execution: "x1".to_owned(), allow, publish, inside }).unwrap();
-        Some(Self { egress: Some(egress), sandbox, book, seen })
+        let charge = Arc::new(Charge::new(share));
+        let execution = "x1".to_owned();
+        let config = Config { execution, allow, publish, inside, charge: Arc::clone(&charge) };
+        let egress = Egress::start(config).unwrap();
+        Some(Self { egress: Some(egress), sandbox, book, seen, charge })
     }
 
     /// One listed name that resolves to the server.

@@ -9,8 +9,10 @@ mod sockets;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use stockade_charge::Charge;
 use stockade_egress::{Allow, Config as EgressConfig, Egress, HostResolver, Inside, Published};
 use stockade_launch::Offer;
 use stockade_proto::{Blocked, EgressPlan, HostTraffic, Network, Plan};
@@ -28,6 +30,8 @@ const DESCRIPTORS: u64 = 65_536;
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) ledger: Arc<Ledger>,
+    /// The CPU time of the walls' threads.
+    charge: Arc<Charge>,
     execution: String,
     prepared: Option<Prepared>,
     sockets: Option<Supervisor>,
@@ -57,6 +61,7 @@ impl Live {
             .map_err(|error| fault("the list of events can't be made", &error))?;
         Ok(Self {
             ledger: Arc::new(ledger),
+            charge: Arc::new(Charge::new(plan.limits.cpu_millicores)),
             execution: execution.to_owned(),
             prepared: None,
             sockets: None,
@@ -79,6 +84,7 @@ impl Live {
             execution: self.execution.clone(),
             decide: Arc::new(rules),
             witness: Arc::<Ledger>::clone(&self.ledger),
+            charge: Arc::clone(&self.charge),
             identity,
         });
         self.prepared =
@@ -139,6 +145,7 @@ impl Live {
             allow,
             publish,
             inside: pairs(inside),
+            charge: Arc::clone(&self.charge),
         });
         let egress =
             started.map_err(|error| fault("the ways through the network wall can't be opened", &error))?;
@@ -161,7 +168,7 @@ impl Live {
             dns_tcp,
             rules: Arc::new(network::Rules::new(rules)),
             witness: Arc::<Ledger>::clone(&self.ledger),
-            resolve: Arc::new(HostResolver),
+            resolve: Arc::new(HostResolver { charge: Arc::clone(&self.charge) }),
         })
     }
 
@@ -170,8 +177,14 @@ impl Live {
         self.sockets.as_ref().map(Supervisor::failed)
     }
 
+    /// What the walls' threads have used so far, on the command's behalf and outside of its cgroup.
+    pub(crate) fn used(&self) -> Duration {
+        self.charge.spent()
+    }
+
     /// After the tree is gone.
     pub(crate) fn end(&mut self) -> Seen {
+        self.charge.close();
         let mut seen = Seen::default();
         if let Some(Err(error)) = self.sockets.take().map(Supervisor::stop) {
             seen.faults.push(error.to_string());

@@ -16,10 +16,11 @@ pub(super) struct Clock {
     waited_for_reader: u32,
 }
 
-/// Without a CPU share limit this many cores could be burning at once; checks come that much earlier.
+/// How many cores could be burning at once: the tree's share, and the same again for those who work for it. Without
+/// a limit all of them.
 fn cores(plan: &Plan) -> f64 {
     match plan.limits.cpu_millicores {
-        Some(millicores) => f64::from(u32::try_from(millicores).unwrap_or(u32::MAX)) / 1000.0,
+        Some(millicores) => f64::from(u32::try_from(millicores).unwrap_or(u32::MAX)) / 500.0,
         None => std::thread::available_parallelism()
             .map_or(1.0, |count| f64::from(u32::try_from(count.get()).unwrap_or(u32::MAX))),
     }
@@ -27,7 +28,7 @@ fn cores(plan: &Plan) -> f64 {
 
 /// When this much CPU time could be used up at the earliest.
 fn soonest(plan: &Plan, left: Duration) -> Duration {
-    let seconds = left.as_secs_f64() / cores(plan).max(0.001);
+    let seconds = left.saturating_sub(stockade_charge::BURST).as_secs_f64() / cores(plan).max(0.001);
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).max(FINEST_CPU_CHECK)
 }
 

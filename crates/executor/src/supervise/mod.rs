@@ -246,14 +246,19 @@ impl Supervisor<'_> {
         Ok(())
     }
 
+    /// What the tree used, and what was used for it. Without a cgroup the kernel counts each process by itself, and the
+    /// walls' threads are one more.
     fn check_cpu(&mut self) -> Result<(), Abort> {
-        let Some(group) = &self.running.group else { return Ok(()) };
-        let used =
-            group.cpu_usage_us().map_err(|error| fault("the CPU time used could not be read", &error))?;
-        if self.clock.cpu_is_over(self.plan, Duration::from_micros(used.unwrap_or(0))) {
+        let used = self.running.group.as_ref().map(crate::cgroup::Group::cpu_usage_us).transpose();
+        let used = used.map_err(|error| fault("the CPU time used could not be read", &error))?.flatten();
+        if self.clock.cpu_is_over(self.plan, Duration::from_micros(used.unwrap_or(0)) + self.used_for_it()) {
             self.stop(Reason::Limit(LimitKind::CpuSeconds), SIGTERM);
         }
         Ok(())
+    }
+
+    fn used_for_it(&self) -> Duration {
+        self.running.live.as_ref().map(crate::live::Live::used).unwrap_or_default()
     }
 
     fn out_of_memory(&mut self) -> Result<(), Abort> {

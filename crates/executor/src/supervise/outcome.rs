@@ -1,6 +1,6 @@
 //! From what the kernel and init said to one outcome. Nothing is guessed from an errno or from text.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stockade_launch::Stage;
 use stockade_proto::{Bytes, LimitKind, Outcome, Usage};
@@ -70,7 +70,7 @@ impl Supervisor<'_> {
             started: self.started,
             lost_output,
             outcome,
-            usage: usage(&counters, rusage, begun),
+            usage: usage(&counters, rusage, self.used_for_it(), begun),
             stdout: self.stdout.totals(),
             stderr: self.stderr.totals(),
             leaked_descendants,
@@ -154,12 +154,14 @@ impl Supervisor<'_> {
     }
 }
 
-fn usage(counters: &Counters, rusage: Rusage, begun: Instant) -> Usage {
-    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+/// What was used for the tree outside of it is the work of its system calls.
+fn usage(counters: &Counters, rusage: Rusage, for_it: Duration, begun: Instant) -> Usage {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let system = counters.cpu_system_us.map_or(rusage.system, Duration::from_micros);
     Usage {
         wall_ms: millis(begun.elapsed()),
         cpu_user_ms: counters.cpu_user_us.map_or_else(|| millis(rusage.user), |us| us / 1000),
-        cpu_system_ms: counters.cpu_system_us.map_or_else(|| millis(rusage.system), |us| us / 1000),
+        cpu_system_ms: millis(system.saturating_add(for_it)),
         memory_peak_bytes: counters.memory_peak_bytes.unwrap_or(rusage.max_rss_bytes),
     }
 }

@@ -74,7 +74,7 @@ fn the_command_acts_as_its_own_user() {
 }
 
 fn sandbox() -> Outside {
-    Outside { identity: Some((USER, USER)), landlock: None }
+    Outside { identity: Some((USER, USER)), ..Outside::default() }
 }
 
 /// Binds in a file system that only its own mount namespace has.
@@ -168,7 +168,7 @@ fn a_bind_obeys_the_ruleset() {
         println!("SKIPPED: this kernel has no Landlock");
         return;
     }
-    let outside = Outside { identity: None, landlock };
+    let outside = Outside { landlock, ..Outside::default() };
     Stage::with(Cast::plain("confined", place.path()), by_name, outside).finish();
     assert!(place.path().join("free/new").exists() && !place.path().join("new").exists());
 }

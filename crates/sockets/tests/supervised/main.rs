@@ -7,6 +7,7 @@
 
 mod blocking;
 mod calls;
+mod charges;
 mod hostile;
 mod identity;
 mod powers;
@@ -27,6 +28,7 @@ fn scene() {
         hostile::SCENES,
         identity::SCENES,
         powers::SCENES,
+        charges::SCENES,
     ];
     let (_, scenario) =
         scenarios.iter().copied().flatten().find(|(one, _)| *one == name).expect("a scenario of that name");

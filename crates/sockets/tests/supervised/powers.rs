@@ -128,6 +128,7 @@ fn root_supervises_for_someone_else_only() {
             execution: "x1".into(),
             decide: Arc::new(by_name),
             witness: Arc::new(Nobody),
+            charge: Arc::new(stockade_charge::Charge::new(None)),
             identity,
         })
     };

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use stockade_charge::Charge;
 use stockade_proto::{Decision, UnixSocketOp};
 use stockade_sockets::{Address, Asked, Config, Decide, Sandbox, Supervisor, Verdict, Witness};
 use stockade_sys::notify;
@@ -72,6 +73,7 @@ pub(crate) struct Stage {
     pub(crate) child: Child,
     pub(crate) link: UnixStream,
     pub(crate) supervisor: Option<Supervisor>,
+    pub(crate) charge: Arc<Charge>,
     seen: Arc<Seen>,
 }
 
@@ -80,6 +82,8 @@ pub(crate) struct Stage {
 pub(crate) struct Outside {
     pub(crate) identity: Option<(u32, u32)>,
     pub(crate) landlock: Option<OwnedFd>,
+    /// Of the CPU, in thousandths of a core.
+    pub(crate) share: Option<u64>,
 }
 
 /// Who plays the command.
@@ -173,17 +177,19 @@ impl Stage {
         }
         let (child, mut link, listener) = raise(&wanted);
         let seen = Arc::new(Seen::default());
+        let charge = Arc::new(Charge::new(outside.share));
         let prepared = Supervisor::prepare(Config {
             execution: "x1".into(),
             decide: Arc::new(decide),
             witness: Arc::<Seen>::clone(&seen),
+            charge: Arc::clone(&charge),
             identity: outside.identity,
         });
         let diagnosis = stockade_sockets::diagnosis().expect("the kernel has it");
         let sandbox = Sandbox { listener, landlock: outside.landlock, diagnosis };
         let supervisor = prepared.and_then(|prepared| prepared.start(sandbox)).expect("started");
         link.write_all(b"!").expect("the scene listens");
-        Self { child, link, supervisor: Some(supervisor), seen }
+        Self { child, link, supervisor: Some(supervisor), charge, seen }
     }
 
     /// Waits until the scenario has told.
