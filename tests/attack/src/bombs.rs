@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use crate::Op;
-use crate::verdict::{Scene, Step, argument, check, errno, held, number, unable};
+use crate::verdict::{Scene, Step, argument, check, errno, held, io, number, unable};
 
 pub(crate) const OPS: &[(&str, Op)] = &[
     ("forks", forks),
@@ -11,6 +11,7 @@ pub(crate) const OPS: &[(&str, Op)] = &[
     ("memory", memory),
     ("flood", flood),
     ("burn", burn),
+    ("grind", grind),
     ("hold", hold),
     ("ignore-term", ignore_term),
     ("stop-tree", stop_tree),
@@ -117,6 +118,56 @@ fn burn(_: &mut Scene, _: &[String]) -> Step {
     loop {
         count = std::hint::black_box(count.wrapping_add(1));
     }
+}
+
+/// THREADS that, for so many SECONDS, send to a socket behind as many links as are followed, a thousand messages a call:
+/// next to nothing for whoever calls, and much for whoever performs it.
+fn grind(scene: &mut Scene, arguments: &[String]) -> Step {
+    let (threads, seconds) = (number(arguments, 0, "threads")?, number(arguments, 1, "seconds")?);
+    const LINKS: usize = 30;
+    io("mkdir", std::fs::create_dir("d"))?;
+    for at in 0..LINKS {
+        let next = if at + 1 == LINKS { String::from("sink") } else { format!("link{}", at + 1) };
+        io("symlink", std::os::unix::fs::symlink("d/../".repeat(800) + &next, format!("link{at}")))?;
+    }
+    let sink = io("bind", std::os::unix::net::UnixDatagram::bind("sink"))?;
+    io("timeout", sink.set_read_timeout(Some(std::time::Duration::from_millis(100))))?;
+    say("READY");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds as u64);
+    let sent = std::thread::scope(|scope| {
+        let senders: Vec<_> = (0..threads).map(|_| scope.spawn(|| send_many("link0", end))).collect();
+        while senders.iter().any(|sender| !sender.is_finished()) {
+            let _ = sink.recv(&mut [0; 8]);
+        }
+        senders.into_iter().map(|sender| sender.join().unwrap_or(0)).sum::<u64>()
+    });
+    scene.loot = format!("{sent} messages");
+    Ok(())
+}
+
+fn send_many(path: &str, end: std::time::Instant) -> u64 {
+    const MESSAGES: usize = 1024;
+    let mut name: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    name.sun_family = libc::AF_UNIX as u16;
+    for (slot, byte) in name.sun_path.iter_mut().zip(path.bytes()) {
+        *slot = byte as libc::c_char;
+    }
+    let mut byte = 0u8;
+    let mut piece = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut heads: Vec<libc::mmsghdr> = vec![unsafe { std::mem::zeroed() }; MESSAGES];
+    for head in &mut heads {
+        head.msg_hdr.msg_name = (&raw mut name).cast();
+        head.msg_hdr.msg_namelen = std::mem::size_of_val(&name) as u32;
+        head.msg_hdr.msg_iov = &raw mut piece;
+        head.msg_hdr.msg_iovlen = 1;
+    }
+    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0) };
+    let mut sent = 0;
+    while std::time::Instant::now() < end {
+        let answer = unsafe { libc::sendmmsg(socket, heads.as_mut_ptr(), MESSAGES as u32, 0) };
+        sent += u64::try_from(answer).unwrap_or(0);
+    }
+    sent
 }
 
 /// Says READY and stays. The argument is there to be found in `/proc/*/cmdline`.

@@ -44,6 +44,9 @@ pub struct Ran {
     /// Nobody held stdout or stderr open when the program had ended.
     pub pipes_closed: bool,
     pub result: Option<ExecutionResult>,
+    /// What the program itself used, all its threads and none of its children: for `stockade`, what the sandbox's
+    /// limits do not see.
+    pub own_cpu: Duration,
 }
 
 impl Ran {
@@ -98,6 +101,14 @@ pub struct Running {
     stderr: Receiver<Stream>,
     json: Option<std::path::PathBuf>,
     done: bool,
+}
+
+/// Of a process that was not reaped, in hundredths of a second.
+fn own_cpu(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a child that is not reaped");
+    let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u32 = words.skip(11).take(2).filter_map(|word| word.parse::<u32>().ok()).sum();
+    Duration::from_millis(10) * ticks
 }
 
 fn collect(mut from: impl Read + Send + 'static) -> Receiver<Stream> {
@@ -202,6 +213,7 @@ impl Running {
         if !ended {
             self.signal(Signal::KILL);
         }
+        let own_cpu = own_cpu(self.pid());
         let status = self.child.wait().expect("the child is ours to wait for");
         self.done = true;
         // With the program gone its pipes close at once, unless somebody it left behind holds them.
@@ -220,6 +232,7 @@ impl Running {
             wall,
             pipes_closed,
             result,
+            own_cpu,
         };
         assert!(ended, "still running after {:?}: {ran}", deadline());
         ran

@@ -18,6 +18,7 @@ mod disk_fill;
 mod exotic_sockets;
 mod foreign_abi;
 mod fork_bomb;
+mod grind;
 mod hardlink;
 mod home;
 mod host_network;
