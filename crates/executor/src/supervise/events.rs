@@ -146,6 +146,8 @@ impl Supervisor<'_> {
             Ok(fds) => fds,
             // It was ended meanwhile; the outcome says why.
             Err(Errno::SRCH) => return Ok(()),
+            // A signal that came while it waited for our answer made it give up.
+            Err(Errno::BADF) if self.reason.is_some() => return Ok(()),
             Err(errno) => return Err(fault("what the sandbox's init offers can't be taken", &errno)),
         };
         if let Some(live) = &mut self.running.live {
