@@ -92,7 +92,8 @@ fn many_who_grind_have_one_share() {
     let slack = Duration::from_millis(250);
     assert!(used < share + slack, "{used:?} in {wall:?}");
     let charged = charge.spent();
-    assert!(charged <= used && used < charged + slack, "{charged:?} of {used:?}");
+    // Two clocks, and what is read between them.
+    assert!(charged < used + slack && used < charged + slack, "{charged:?} of {used:?}");
     assert!(charged > Duration::from_millis(100), "{charged:?}: it was made to work");
 }
 
@@ -143,13 +144,15 @@ fn let_go(mut stage: Stage) {
 fn waits(inside: &mut Inside) {
     inside.tell();
     inside.wait();
-    // One is waited for already.
-    raw::connect(stream(), &unix("nowhere")).expect_err("nobody is there");
-    let called = std::thread::spawn(|| raw::connect(stream(), &unix("nowhere")));
+    // One may be waited for already, and is served.
+    let calls = [(); 2].map(|()| std::thread::spawn(|| raw::connect(stream(), &unix("nowhere"))));
     std::thread::sleep(Duration::from_millis(300));
-    assert!(!called.is_finished(), "not before it is paid for");
+    assert!(!calls.iter().all(std::thread::JoinHandle::is_finished), "not before it is paid for");
     inside.tell();
-    called.join().expect("ended").expect("never");
+    for call in calls {
+        call.join().expect("ended").ok();
+    }
+    unreachable!("never");
 }
 
 #[test]
