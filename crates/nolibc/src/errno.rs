@@ -12,6 +12,7 @@ impl Errno {
     pub const AGAIN: Self = Self(11);
     pub const ACCES: Self = Self(13);
     pub const EXIST: Self = Self(17);
+    pub const DQUOT: Self = Self(122);
     pub const NOTDIR: Self = Self(20);
     pub const INVAL: Self = Self(22);
     pub const NAMETOOLONG: Self = Self(36);

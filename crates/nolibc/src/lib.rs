@@ -48,6 +48,6 @@ pub use runtime::Arguments;
 pub use security::{
     add_path_rule, create_ruleset, install_filter, install_supervised_filter, no_new_privs, restrict_self,
 };
-pub use signal::{block_all, kill, kill_every, poll_two, reset, signal_fd, unblock_all};
+pub use signal::{block_all, kill, kill_every, pause, poll_two, reset, signal_fd, unblock_all};
 pub use socket::{Received, loopback_up, receive, send};
 pub use status::{Status, own_status};

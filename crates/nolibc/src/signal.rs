@@ -77,3 +77,13 @@ pub fn poll_two(first: &Fd, second: &Fd) -> Result<(bool, bool), Errno> {
         }
     }
 }
+
+/// Sleeps for so many milliseconds, below a thousand.
+pub fn pause(milliseconds: u32) -> Result<(), Errno> {
+    let mut time = [0_i64, i64::from(milliseconds % 1000) * 1_000_000];
+    // SAFETY: no descriptors; a `timespec` is two such numbers, read and written by the kernel.
+    match unsafe { call(nr::PPOLL, [0, 0, time.as_mut_ptr() as usize, 0, 0, 0]) } {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}

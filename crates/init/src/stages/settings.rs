@@ -1,16 +1,27 @@
 //! Three small settings: keyring, host name, loopback.
 
 use stockade_launch::wall;
-use stockade_nolibc::{join_new_keyring, loopback_up, set_hostname};
+use stockade_nolibc::{Errno, join_new_keyring, loopback_up, pause, set_hostname};
 
 use crate::context::{About, Context, Failure};
 
+/// A user has 200 keys, and the kernel takes those of executions that have ended back when it has the time: on a busy
+/// machine another one waits for that, two seconds at most.
+const TRIES: u32 = 200;
+const PAUSE_MS: u32 = 10;
+
 /// Session keyrings are inherited, and with them the caller's keys.
 pub(crate) fn keyring(context: &mut Context) -> Result<(), Failure> {
-    if context.ground.has(wall::PRIVILEGES) {
-        join_new_keyring()?;
+    if !context.ground.has(wall::PRIVILEGES) {
+        return Ok(());
     }
-    Ok(())
+    for _ in 0..TRIES {
+        match join_new_keyring() {
+            Err(Errno::DQUOT) => pause(PAUSE_MS)?,
+            joined => return Ok(joined?),
+        }
+    }
+    Err(Errno::DQUOT.into())
 }
 
 pub(crate) fn hostname(context: &mut Context) -> Result<(), Failure> {
