@@ -9,7 +9,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use stockade_proto::Decision;
 
-use crate::world::{Allow, Answer, World, accept, assert_reset, ip, port, server};
+use crate::world::{Allow, Answer, World, accept, assert_refused, assert_reset, ip, port, server};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
 
@@ -110,8 +110,7 @@ fn names_that_resolve_to_this_host_are_closed() {
     let Some(world) = World::new(named(Vec::new())) else { return };
     world.book.set("a.example", vec![Answer::Addresses(vec![at])]);
     let mut client = world.dial("a.example", port);
-    client.write_all(GET.as_bytes()).ok();
-    assert_reset(&mut client);
+    assert_refused(&mut client, GET.as_bytes());
     let op = world.seen.denial("a.example", "resolves to 127.0.0.1: this host's own address");
     assert_eq!(op.address.as_deref(), Some("127.0.0.1"));
     assert_untouched(&server);

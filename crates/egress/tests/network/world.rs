@@ -1,7 +1,7 @@
 //! A sandbox with its egress, rules and resolver of the test's making, and what the witness saw.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -268,4 +268,15 @@ pub(crate) fn assert_reset(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let error = stream.read_to_end(&mut rest).expect_err("a reset");
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+}
+
+/// As `assert_reset`, of a client that still writes: the reset may come before that, and is told then.
+pub(crate) fn assert_refused(stream: &mut TcpStream, bytes: &[u8]) {
+    match stream.write_all(bytes) {
+        Ok(()) => assert_reset(stream),
+        Err(error) => {
+            let kinds = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+            assert!(kinds.contains(&error.kind()), "{error}");
+        }
+    }
 }

@@ -52,15 +52,10 @@ fn grinds(_: &mut Inside) {
                 let heads: Vec<Head> = (0..MESSAGES).map(|_| Head::new(&name, b"x", b"")).collect();
                 let mut words: Vec<usize> = heads.iter().flat_map(Head::words).collect();
                 let socket = usize::try_from(datagram()).expect("open");
-                // On a busy machine it takes longer until more was used than there is.
-                let last = end + Duration::from_secs(20);
-                let early = || short.load(Ordering::SeqCst) == 0 && Instant::now() < last;
-                while Instant::now() < end || early() {
+                while Instant::now() < end {
                     let pointer = words.as_mut_ptr().addr();
                     let sent = raw::call(libc::SYS_sendmmsg, &[socket, pointer, MESSAGES, 0]);
-                    // The reader may be far behind on a busy machine.
-                    let sent = if sent == Err(libc::EAGAIN) { 0 } else { sent.expect("sent") };
-                    if sent < MESSAGES {
+                    if sent.expect("sent") < MESSAGES {
                         short.fetch_add(1, Ordering::SeqCst);
                     }
                 }
@@ -94,7 +89,7 @@ fn many_who_grind_have_one_share() {
     let (used, wall) = (own_time() - before, begun.elapsed());
     let share = wall.mul_f64(0.1) + stockade_charge::BURST;
     // Beside the supervisor this process does next to nothing, so the kernel's count is its own.
-    let slack = Duration::from_millis(500);
+    let slack = Duration::from_millis(250);
     assert!(used < share + slack, "{used:?} in {wall:?}");
     let charged = charge.spent();
     // Two clocks, and what is read between them.
