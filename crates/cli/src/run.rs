@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 
 use clap::Args;
 use stockade_executor::cgroup::scope_reexec_argv;
-use stockade_executor::{Abort, Beginning, Destination, Io, Watch, begin, execute};
+use stockade_executor::{Abort, Beginning, Destination, Input, Io, Watch, begin, execute, redacted};
 use stockade_policy::{Command, Request, Variable, duration, explain, publish};
 use stockade_proto::{Bytes, Code, ExecutionResult, Fault, Refusal, Stdin};
 use stockade_redact::Redactor;
@@ -23,60 +24,63 @@ const PRODUCTION: &str = "STOCKADE_PRODUCTION";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// The profile to run under
-    #[arg(short, long, default_value = "default", value_name = "NAME")]
-    profile: String,
+    /// The profile to run under [default: default]
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
     /// The directory that the command may change [default: the current directory]
     #[arg(short, long, value_name = "DIR")]
-    workspace: Option<OsString>,
+    pub(crate) workspace: Option<OsString>,
     /// Where the command starts, inside the workspace
     #[arg(long, value_name = "DIR")]
-    cwd: Option<OsString>,
+    pub(crate) cwd: Option<OsString>,
     /// Stop it after this long: 500ms, 30s, 10m, 2h
     #[arg(short, long, value_name = "TIME")]
-    timeout: Option<String>,
+    pub(crate) timeout: Option<String>,
     /// Set a variable, or copy one of yours: NAME=VALUE or NAME
     #[arg(short, long, value_name = "NAME[=VALUE]")]
-    env: Vec<OsString>,
+    pub(crate) env: Vec<OsString>,
     /// Pass stdin on to the command
     #[arg(short = 'i', long)]
-    stdin: bool,
+    pub(crate) stdin: bool,
     /// The command is one string for the profile's shell
     #[arg(short = 'c', long)]
-    shell: bool,
+    pub(crate) shell: bool,
     /// Never show the value of this variable of yours in the output
     #[arg(long, value_name = "NAME")]
-    secret_env: Vec<String>,
+    pub(crate) secret_env: Vec<String>,
     /// Never show the contents of this file in the output
     #[arg(long, value_name = "[NAME=]PATH")]
-    secret_file: Vec<String>,
+    pub(crate) secret_file: Vec<String>,
     /// Let this host's loopback reach a port inside; a HOSTPORT of 0 lets the kernel choose
     #[arg(long, value_name = "[[ADDRESS:]HOSTPORT:]PORT")]
-    publish: Vec<String>,
+    pub(crate) publish: Vec<String>,
     /// Write stdout to this file
     #[arg(long, value_name = "FILE")]
-    stdout: Option<OsString>,
+    pub(crate) stdout: Option<OsString>,
     /// Write stderr to this file
     #[arg(long, value_name = "FILE")]
-    stderr: Option<OsString>,
+    pub(crate) stderr: Option<OsString>,
     /// Write the result as one JSON object to a file, or to an open descriptor: fd:3
     #[arg(long, value_name = "FILE|fd:N")]
-    json: Option<String>,
+    pub(crate) json: Option<String>,
     /// Write what the live walls decide, one JSON object per line, to a file or an open descriptor: fd:3
     #[arg(long, value_name = "FILE|fd:N")]
-    events: Option<String>,
+    pub(crate) events: Option<String>,
     /// Print the plan and run nothing
     #[arg(long)]
-    explain: bool,
+    pub(crate) explain: bool,
     /// Keep running if the process that started this one ends
     #[arg(long)]
-    allow_orphan: bool,
+    pub(crate) allow_orphan: bool,
+    /// Run it through the service that listens on this socket, or on the usual one
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) via: Option<OsString>,
     /// For development on hosts without walls: run under the profile `host`, with a warning every time
     #[arg(long)]
-    dangerously_without_walls: bool,
+    pub(crate) dangerously_without_walls: bool,
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<u8, Abort> {
@@ -93,12 +97,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8, Abort> {
     let ended = receive(arguments).and_then(|request| carry_out(arguments, request, &redactor));
     // What we say ourselves may quote the command.
     let ended = ended
-        .map(|result| result.map(|result| secrets::in_result(&redactor, result)))
-        .map_err(|abort| secrets::in_abort(&redactor, abort));
+        .map(|result| result.map(|result| redacted::result(&redactor, result)))
+        .map_err(|abort| redacted::abort(&redactor, abort));
     match ended {
         Ok(Some(mut result)) => {
             if report.is_wanted() {
-                secrets::in_command(&redactor, &mut result);
+                redacted::command(&redactor, &mut result);
             }
             report.write(Ok(&result))?;
             say::outcome(&result);
@@ -124,7 +128,7 @@ fn carry_out(
     if arguments.explain {
         let plan = begun.plan()?;
         plan.warnings.iter().for_each(|warning| say::warning(warning));
-        return print(&secrets::in_text(redactor, &explain(&plan)));
+        return print(&redacted::text(redactor, &explain(&plan)));
     }
     // First, so that no signal ends us while a sandbox is being made.
     let watch = watch(arguments)?;
@@ -141,10 +145,10 @@ fn carry_out(
     let stdin = std::io::stdin();
     let (own_stdout, own_stderr) = (std::io::stdout(), std::io::stderr());
     let io = Io {
-        stdin: arguments.stdin.then(|| stdin.as_fd()),
+        stdin: arguments.stdin.then(|| Input::Borrowed(stdin.as_fd())),
         stdout: Destination::Descriptor(stdout.as_ref().map_or(own_stdout.as_fd(), AsFd::as_fd)),
         stderr: Destination::Descriptor(stderr.as_ref().map_or(own_stderr.as_fd(), AsFd::as_fd)),
-        events: events.as_ref().map(AsFd::as_fd),
+        events: events.as_ref().map(|events| Destination::Descriptor(events.as_fd())),
         redactor,
     };
     execute(ready, &identifier::execution(), io, &watch).map(Some)
@@ -152,17 +156,14 @@ fn carry_out(
 
 /// Only translates: what is allowed is the planner's to say.
 fn receive(arguments: &RunArguments) -> Result<Request, Abort> {
-    let profile =
-        if arguments.dangerously_without_walls { development_profile()? } else { arguments.profile.clone() };
+    let profile = match &arguments.profile {
+        _ if arguments.dangerously_without_walls => development_profile()?,
+        Some(profile) => profile.clone(),
+        None => "default".to_owned(),
+    };
     let workspace = match &arguments.workspace {
         Some(directory) => Bytes::from(directory.as_os_str()),
-        None => std::env::current_dir().map(Bytes::from).map_err(|error| {
-            Refusal::new(
-                Code::WorkspaceMissing,
-                format!("the current directory can't be read: {error}"),
-                "Change to a directory that exists, or give --workspace DIR.",
-            )
-        })?,
+        None => Bytes::from(current_directory()?),
     };
     Ok(Request {
         command: command(arguments)?,
@@ -176,7 +177,17 @@ fn receive(arguments: &RunArguments) -> Result<Request, Abort> {
     })
 }
 
-fn command(arguments: &RunArguments) -> Result<Command, Refusal> {
+pub(crate) fn current_directory() -> Result<PathBuf, Refusal> {
+    std::env::current_dir().map_err(|error| {
+        Refusal::new(
+            Code::WorkspaceMissing,
+            format!("the current directory can't be read: {error}"),
+            "Change to a directory that exists, or give --workspace DIR.",
+        )
+    })
+}
+
+pub(crate) fn command(arguments: &RunArguments) -> Result<Command, Refusal> {
     let argv: Vec<Bytes> = arguments.command.iter().map(|text| Bytes::from(text.as_os_str())).collect();
     if !arguments.shell {
         return Ok(Command::Argv(argv));
@@ -191,7 +202,7 @@ fn command(arguments: &RunArguments) -> Result<Command, Refusal> {
     Ok(Command::Shell { text: text.clone(), program: None, args: None })
 }
 
-fn variable(text: &OsString) -> Variable {
+pub(crate) fn variable(text: &OsString) -> Variable {
     let bytes = text.as_bytes();
     match bytes.iter().position(|byte| *byte == b'=') {
         Some(at) => Variable::Set { name: Bytes::from(&bytes[..at]), value: Bytes::from(&bytes[at + 1..]) },
@@ -199,7 +210,7 @@ fn variable(text: &OsString) -> Variable {
     }
 }
 
-fn timeout(text: &str) -> Result<u64, Refusal> {
+pub(crate) fn timeout(text: &str) -> Result<u64, Refusal> {
     duration(text).filter(|millis| *millis > 0).ok_or_else(|| {
         Refusal::new(
             Code::OptionInvalid,
@@ -221,7 +232,7 @@ fn development_profile() -> Result<String, Refusal> {
     Ok("host".to_owned())
 }
 
-fn destination(path: Option<&OsString>) -> Result<Option<OwnedFd>, Refusal> {
+pub(crate) fn destination(path: Option<&OsString>) -> Result<Option<OwnedFd>, Refusal> {
     path.map(|path| {
         create_output(path).map_err(|why| {
             Refusal::new(
@@ -245,11 +256,11 @@ fn watch(arguments: &RunArguments) -> Result<Watch, Abort> {
             )
         })?;
     let parent = if arguments.allow_orphan { None } else { parent() };
-    Ok(Watch { signals: Some(signals), parent })
+    Ok(Watch { signals: Some(signals), parent, orders: None })
 }
 
 /// A pidfd and not PDEATHSIG: the latter fires when the thread that started us ends.
-fn parent() -> Option<OwnedFd> {
+pub(crate) fn parent() -> Option<OwnedFd> {
     let pid = rustix::process::getppid()?;
     if pid.is_init() {
         return None;

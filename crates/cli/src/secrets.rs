@@ -5,8 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
-use stockade_executor::Abort;
-use stockade_proto::{Bytes, Code, ExecutionResult, Outcome, Refusal};
+use stockade_proto::{Code, Refusal};
 use stockade_redact::{MAX_SECRET, Redactor, Secret, SecretError};
 use zeroize::Zeroizing;
 
@@ -44,58 +43,4 @@ pub(crate) fn redactor(variables: &[String], files: &[String]) -> Result<Redacto
         secrets.push(from_file(file)?);
     }
     Redactor::new(&secrets, true).map_err(|error: SecretError| refuse("set", &error))
-}
-
-/// Our own words, as clean as the command's.
-pub(crate) fn in_text(redactor: &Redactor, text: &str) -> String {
-    String::from_utf8_lossy(&redactor.redact(text.as_bytes())).into_owned()
-}
-
-/// The command as the report quotes it.
-pub(crate) fn in_command(redactor: &Redactor, result: &mut ExecutionResult) {
-    for argument in &mut result.command {
-        *argument = Bytes::from(redactor.redact(argument.as_slice()).into_owned());
-    }
-}
-
-pub(crate) fn in_result(redactor: &Redactor, mut result: ExecutionResult) -> ExecutionResult {
-    match &mut result.outcome {
-        Outcome::LaunchFailed { message, .. } | Outcome::Lost { message } => {
-            *message = in_text(redactor, message)
-        }
-        Outcome::Exited { .. }
-        | Outcome::Signaled { .. }
-        | Outcome::TimedOut
-        | Outcome::Cancelled { .. }
-        | Outcome::OomKilled
-        | Outcome::Limit { .. } => {}
-    }
-    for fault in &mut result.cleanup_faults {
-        *fault = in_text(redactor, fault);
-    }
-    for blocked in &mut result.blocked {
-        blocked.target = Bytes::from(redactor.redact(blocked.target.as_slice()).into_owned());
-        for text in [&mut blocked.reason, &mut blocked.guidance] {
-            *text = in_text(redactor, text);
-        }
-    }
-    for traffic in &mut result.traffic {
-        traffic.host = in_text(redactor, &traffic.host);
-    }
-    result
-}
-
-pub(crate) fn in_abort(redactor: &Redactor, abort: Abort) -> Abort {
-    match abort {
-        Abort::Refusal(mut refusal) => {
-            refusal.message = in_text(redactor, &refusal.message);
-            Abort::Refusal(refusal)
-        }
-        Abort::Fault(mut fault) => {
-            fault.message = in_text(redactor, &fault.message);
-            Abort::Fault(fault)
-        }
-        // Quotes a profile, which holds no value of the command line.
-        Abort::Profile(error) => Abort::Profile(error),
-    }
 }

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use stockade_proto::{Enforcement, Layer, Mode, Network, Plan, Requirement, SocketMode, State};
+use stockade_proto::{Enforcement, Layer, Limits, Mode, Network, Plan, Requirement, SocketMode, State};
 
-use crate::cgroup::Group;
+use crate::cgroup::{self, CgroupError, Group, TreeKill};
 
 /// Per layer: what stands, as the init verified it (it would not have started the command otherwise).
 pub(crate) fn of(plan: &Plan, group: Option<&Group>) -> Vec<Enforcement> {
@@ -121,6 +121,33 @@ pub fn layer_facts() -> Vec<LayerFact> {
             },
         })
         .collect()
+}
+
+/// One of each kind that takes a controller.
+const LIMITS: Limits = Limits {
+    memory_bytes: Some(1 << 30),
+    cpu_millicores: Some(1000),
+    cpu_seconds: None,
+    processes: Some(64),
+    open_files: None,
+    file_size_bytes: None,
+    wall_ms: None,
+    output_bytes: None,
+    scratch_bytes: 0,
+    grace_ms: 0,
+};
+
+/// For a process that will have many executions, at its start: removes what dead ones left, takes its seat among
+/// the cgroups, and tells whether limits can be held there.
+pub fn settle_limits() -> LayerFact {
+    let settled = cgroup::Host::detect().and_then(|host| {
+        host.availability(&LIMITS, TreeKill::PidNamespace)?;
+        // What it could not remove, every execution will try again and tell.
+        drop(cgroup::sweep(&host));
+        host.settle(&LIMITS, TreeKill::PidNamespace)
+    });
+    let unavailable = settled.err().map(|error: CgroupError| (error.to_string(), error.remedy()));
+    LayerFact { layer: Layer::Limits, unavailable }
 }
 
 /// A program with an AppArmor profile of its own may have been granted what others are denied; whether

@@ -3,11 +3,13 @@
 //! story. It reads no policy text and asks nobody anything.
 
 pub mod cgroup;
+mod descriptors;
 mod enforcement;
 mod live;
 mod placeholders;
 mod prepare;
 mod publish;
+pub mod redacted;
 mod spawn;
 mod stream;
 mod supervise;
@@ -19,11 +21,12 @@ use stockade_policy::ProfileError;
 use stockade_proto::{ExecutionResult, Fault, LimitKind, Outcome, Refusal, exit};
 use thiserror::Error;
 
-pub use enforcement::{LayerFact, layer_facts};
-pub use prepare::{Beginning, Begun, Ready, begin, begin_with, check_ground};
+pub use descriptors::raise_descriptors;
+pub use enforcement::{LayerFact, layer_facts, settle_limits};
+pub use prepare::{Beginning, Begun, Ready, Recipe, Spare, begin, begin_under, begin_with, check_ground};
 pub use spawn::find_init;
-pub use stream::{Destination, Io};
-pub use supervise::Watch;
+pub use stream::{Destination, Input, Io};
+pub use supervise::{Order, OrderSender, Orders, Watch, orders};
 
 /// Why there is no outcome: we said no, or we failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use stockade_policy::{
     Caller, Ground, HostReport, LayerReport, Needs, Object, Request, Resolved, Sources, Unavailable,
 };
-use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requirement};
+use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requirement, Stdin, link};
 
 use crate::cgroup;
 use crate::enforcement::layer_facts;
@@ -37,7 +37,32 @@ pub struct Ready {
     pub(crate) doors: Vec<Door>,
 }
 
+/// A sandbox that waits for a request like the one before it. It holds nothing of that one.
+#[derive(Debug)]
+pub struct Spare(Parked);
+
+/// How to make a [`Spare`].
+#[derive(Debug)]
+pub struct Recipe {
+    ground: Ground,
+    stdin: Stdin,
+    counted: bool,
+}
+
+impl Recipe {
+    /// On the thread that it is to wait on.
+    pub fn park(self) -> Result<Spare, Abort> {
+        let host = if self.counted { Some(detect()?) } else { None };
+        spawn::park(self.ground, self.stdin, host.as_ref()).map(Spare)
+    }
+}
+
 impl Ready {
+    pub fn recipe(&self) -> Recipe {
+        let stdin = self.plan.stdio.stdin;
+        Recipe { ground: self.parked.ground().clone(), stdin, counted: self.limits.is_some() }
+    }
+
     /// Ports inside, with the host's ports that lead to them from now on.
     pub fn published(&self) -> impl Iterator<Item = PublishedPort> {
         self.doors.iter().map(|door| door.at)
@@ -60,8 +85,16 @@ impl Begun {
     /// An init parked on the ground, and the plan that is made while it builds there. The calling thread must
     /// outlive the execution: init dies with the thread that started it.
     pub fn ready(self) -> Result<Ready, Abort> {
+        self.ready_on(None)
+    }
+
+    /// As `ready`, on the sandbox that waits already, if it stands on the same ground.
+    pub fn ready_on(self, spare: Option<Spare>) -> Result<Ready, Abort> {
         let Self { request, profile, needs, report, ground, limits } = self;
-        let parked = spawn::park(ground, request.stdin, limits.as_ref());
+        let parked = match spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin)) {
+            Some(parked) => Ok(parked),
+            None => spawn::park(ground, request.stdin, limits.as_ref()),
+        };
         // What is wrong with the request is said before what is wrong with the host.
         let plan = plan(&request, &profile, &needs, report)?;
         let parked = parked?;
@@ -110,6 +143,29 @@ pub fn begin(request: Request) -> Result<Beginning, Abort> {
     begin_from(request, profile, caller, workspace)
 }
 
+/// As `begin`, with a service's profiles before the files of their names, and in that workspace or none.
+pub fn begin_under(
+    mut request: Request,
+    place: link::Place,
+    service: &survey::ServiceProfiles,
+) -> Result<Beginning, Abort> {
+    let caller = survey::caller();
+    let workspace = survey::workspace(&request.workspace, &caller)?;
+    if workspace.path != request.workspace || (workspace.dev, workspace.ino) != (place.dev, place.ino) {
+        return Err(Refusal::new(
+            Code::WorkspaceMissing,
+            format!("the workspace {} was replaced after it was checked", request.workspace),
+            "Try again when nothing else moves that path.",
+        )
+        .into());
+    }
+    let profiles = service.before(survey::Profiles::new(&caller, Some(&workspace)));
+    let mut profile = stockade_policy::resolve(&request.profile, &profiles)?;
+    service.check(&profile)?;
+    stockade_policy::hold_to_profile(&mut profile, &mut request);
+    begin_from(request, profile, caller, workspace)
+}
+
 /// As `begin`, with the profiles of `sources` in place of the files of the workspace, the user and the system.
 pub fn begin_with(request: Request, sources: &dyn Sources) -> Result<Beginning, Abort> {
     let caller = survey::caller();
@@ -129,13 +185,7 @@ fn begin_from(
     let mut ground = stockade_policy::ground(&request, &profile, &report)?;
     let mut limits = None;
     if ground.layers.limits != Requirement::Off {
-        let host = cgroup::Host::detect().map_err(|error| {
-            Fault::new(
-                Code::HostUnreadable,
-                format!("the host's cgroups can't be read: {error}"),
-                error.remedy(),
-            )
-        })?;
+        let host = detect()?;
         match host.availability(&ground.limits, spawn::tree_kill(&ground)) {
             Ok(_) => limits = Some(host),
             Err(unavailable) => {
@@ -153,6 +203,12 @@ fn begin_from(
         }
     }
     Ok(Beginning::Begun(Box::new(Begun { request, profile, needs, report, ground, limits })))
+}
+
+fn detect() -> Result<cgroup::Host, Fault> {
+    cgroup::Host::detect().map_err(|error| {
+        Fault::new(Code::HostUnreadable, format!("the host's cgroups can't be read: {error}"), error.remedy())
+    })
 }
 
 fn layers() -> LayerReport {

@@ -22,10 +22,12 @@ mod denials;
 mod git;
 mod profiles;
 mod registries;
+mod service;
 mod sockets;
 
 pub use profiles::{Profiles, read_profile};
 pub use registries::{Asked, registries};
+pub use service::ServiceProfiles;
 pub use sockets::look_at as look_at_sockets;
 
 /// Each match becomes a mount of some microseconds; past this the globs are too wide to be meant.

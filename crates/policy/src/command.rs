@@ -4,8 +4,8 @@
 use stockade_proto::{Bytes, Code, Refusal};
 
 use crate::profile::Resolved;
-use crate::request::Command;
 use crate::text::At;
+use stockade_proto::Command;
 
 /// MAX_ARG_STRLEN is 32 pages with the NUL: a string of 131,072 bytes fails with E2BIG.
 pub const MAX_STRING: usize = 131_071;
@@ -64,15 +64,35 @@ fn allowed(what: &str, word: &Bytes, list: &[At<String>], profile: &str) -> Resu
     ))
 }
 
-fn check_bytes(at: usize, arg: &Bytes) -> Result<(), Refusal> {
-    let which = if at == 0 { "the command".to_owned() } else { format!("argument {at}") };
-    if arg.len() > MAX_STRING {
-        return Err(Refusal::new(
-            Code::CommandTooLong,
-            format!("{which} has {} bytes; the kernel takes at most {MAX_STRING}", arg.len()),
-            "put the text in a file of the workspace, or pass it on standard input",
-        ));
+/// What can be said of a command before anything else is known: that no kernel takes it.
+pub fn check_length(command: &Command) -> Result<(), Refusal> {
+    match command {
+        Command::Argv(argv) => {
+            argv.iter().enumerate().try_for_each(|(at, arg)| check_string(at, arg))?;
+            check_total(argv, &[])
+        }
+        Command::Shell { text, .. } => check_string(0, text),
     }
+}
+
+fn which(at: usize) -> String {
+    if at == 0 { "the command".to_owned() } else { format!("argument {at}") }
+}
+
+fn check_string(at: usize, arg: &Bytes) -> Result<(), Refusal> {
+    if arg.len() <= MAX_STRING {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::CommandTooLong,
+        format!("{} has {} bytes; the kernel takes at most {MAX_STRING}", which(at), arg.len()),
+        "put the text in a file of the workspace, or pass it on standard input",
+    ))
+}
+
+fn check_bytes(at: usize, arg: &Bytes) -> Result<(), Refusal> {
+    check_string(at, arg)?;
+    let which = which(at);
     for (byte, name) in [(0, "a NUL byte"), (b'\r', "a carriage return")] {
         if let Some(offset) = arg.as_slice().iter().position(|found| *found == byte) {
             return Err(Refusal::new(

@@ -8,7 +8,8 @@ use stockade_proto::{Bytes, Code, Mode, Refusal};
 
 use crate::command::MAX_STRING;
 use crate::profile::Resolved;
-use crate::request::{Caller, Request, Variable};
+use crate::request::Caller;
+use stockade_proto::{Request, Variable};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {

@@ -33,7 +33,7 @@ mod values;
 mod workspace;
 mod written;
 
-pub use command::MAX_STRING;
+pub use command::{MAX_STRING, check_length};
 pub use decide::{
     Bound, ClosedRange, EgressRules, EgressVerdict, NameGrant, PatternError, SocketAddress, SocketRules,
     SocketVerdict, closed_range,
@@ -44,8 +44,8 @@ pub use explain::{explain, explain_profile, show_profile};
 pub use git::{GitFacts, GitIdentity, gitdir_of, identity as git_identity, is_worktree_of};
 pub use globs::{Glob, Globs};
 pub use guidance::{guidance_for_host, guidance_for_socket, host_reason, show_address, socket_reason};
-pub use plan::{Ground, SANDBOX_ROOT_UID, ground, home_inside, plan};
-pub use problem::{Picture, ProfileError, render};
+pub use plan::{Ground, KEPT_OUTPUT, SANDBOX_ROOT_UID, ground, hold_to_profile, home_inside, plan};
+pub use problem::{Picture, ProfileError, nearest, render};
 pub use profile::{Reach, Resolved, View};
 pub use publish::publish;
 pub use registries::{
@@ -57,12 +57,13 @@ pub use report::{
     Needs, Object, Registry, SYSTEM_PATHS, Shown, SocketObject, SocketPlace, SystemPath, Unavailable,
     needed_paths, needs,
 };
-pub use request::{Caller, Command, Request, Variable};
+pub use request::Caller;
 pub use resolve::{BUILT_IN, Sources, is_profile_name, resolve, resolve_text};
 pub use sockets::{NameMatcher, SocketGround, name_matcher, needed_sockets, socket_plan};
+pub use stockade_proto::{Command, Request, Variable};
 pub use target::DEFAULT_PORTS;
 pub use text::{At, Place, ProfileText, Spot};
 pub use toolchains::{Candidates, candidates, holds_token, is_credential};
-pub use values::{LIMITS, LimitRow, Unit, duration, size};
+pub use values::{LIMITS, LimitRow, Unit, cores, duration, size};
 pub use workspace::check_workspace;
 pub use written::{List, RuleText, SocketWatch};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use stockade_proto::{
     ArgvCommand, Bytes, Code, Identity, Layer, Layers, Limits, Mode, Mount, MountKind, Network, Placeholder,
-    Plan, Refusal, Requirement, SocketPlan, Stdio,
+    Plan, Refusal, Request, Requirement, SocketPlan, Stdio,
 };
 
 use crate::command;
@@ -17,7 +17,7 @@ use crate::mounts::{self, Layout, sandbox_home};
 use crate::profile::{Reach, Resolved, View};
 use crate::publish;
 use crate::report::{Extra, HostReport, is_untrusted};
-use crate::request::{Caller, Request};
+use crate::request::Caller;
 use crate::sockets::{self, SocketGround};
 use crate::values::{self, LIMIT_COUNT, LIMITS, Unit, limit};
 
@@ -260,6 +260,18 @@ fn limits(
         None => {}
     }
     Ok(values::to_limits(values))
+}
+
+/// Of an execution whose output a service keeps, where the profile says `none`.
+pub const KEPT_OUTPUT: u64 = 1 << 30;
+
+/// Whoever calls a service did not write its profiles: a request may ask for less time than the profile has, never for
+/// more, and what is written down of its output has an end.
+pub fn hold_to_profile(profile: &mut Resolved, request: &mut Request) {
+    if let (Some(asked), Some(wall)) = (request.timeout_ms, profile.limits[limit::WALL].value) {
+        request.timeout_ms = Some(asked.min(wall));
+    }
+    profile.limits[limit::OUTPUT].value.get_or_insert(KEPT_OUTPUT);
 }
 
 /// Paths that lead nowhere, to the kernel's own file systems, or, in a workspace's profile, out of what the

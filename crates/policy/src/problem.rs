@@ -22,7 +22,7 @@ pub struct Picture {
 }
 
 impl ProfileError {
-    pub(crate) fn new(
+    pub fn new(
         code: Code,
         text: &ProfileText,
         spot: Spot,
@@ -31,16 +31,14 @@ impl ProfileError {
     ) -> Self {
         let refusal = Refusal::new(code, message, remedy).at(text.origin(spot.start));
         let picture = Picture { text: text.text.clone(), start: spot.start, end: spot.end };
-        Self { refusal, picture: Some(picture) }
-    }
-
-    pub(crate) fn start(&self) -> usize {
-        self.picture.as_ref().map_or(0, |picture| picture.start)
+        Self { picture: Some(picture), ..Self::from(refusal) }
     }
 }
 
 impl From<Refusal> for ProfileError {
     fn from(refusal: Refusal) -> Self {
+        let Refusal { code, message, remedy, origin } = refusal;
+        let refusal = Refusal { code, message: sentence(message), remedy: sentence(remedy), origin };
         Self { refusal, picture: None }
     }
 }
@@ -49,6 +47,27 @@ impl From<ProfileError> for Refusal {
     fn from(error: ProfileError) -> Self {
         error.refusal
     }
+}
+
+/// Characters of a sentence that are shown. It may quote a text of any length, and a list of any number.
+const SENTENCE: usize = 1000;
+
+/// Whatever a sentence quotes, and whoever wrote it (a parser of TOML quotes too): nothing in it talks to the
+/// terminal, and it ends.
+fn sentence(text: String) -> String {
+    if text.len() <= SENTENCE && !text.contains(Bytes::is_unseen) {
+        return text;
+    }
+    let beginning = text.chars().take(SENTENCE).collect::<String>();
+    let seen = Bytes::from(beginning.as_str()).to_string();
+    if seen == text {
+        return text;
+    }
+    let mut short = seen.chars().take(SENTENCE).collect::<String>();
+    if seen != short || beginning != text {
+        short.push('…');
+    }
+    short
 }
 
 /// A source line longer than this says nothing to a person and may be meant to flood a terminal.
@@ -104,7 +123,7 @@ fn draw(picture: &Picture, line: u32) -> Option<(String, String)> {
 }
 
 /// The nearest of `names` to `given`, if it is near enough to be meant.
-pub(crate) fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+pub fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     /// Below this, a suggestion is a guess that misleads.
     const NEAR: f64 = 0.75;
     names

@@ -1,13 +1,13 @@
 //! What the survey must look at (`Needs`) and what it found (`HostReport`). Plain values: planning reads the
 //! host through these and nothing else. Next: `plan`.
 
-use stockade_proto::{Bytes, Code, Layer, Mode, Placeholder, Refusal, Source};
+use stockade_proto::{Bytes, Code, Layer, Mode, Placeholder, Refusal, Request, Source};
 
 use crate::egress;
 use crate::git::{GitFacts, GitIdentity};
 use crate::globs::Globs;
 use crate::profile::{Resolved, View};
-use crate::request::{Caller, Request};
+use crate::request::Caller;
 use crate::sockets;
 use crate::text::{At, Place, Spot};
 

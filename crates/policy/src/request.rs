@@ -1,40 +1,6 @@
-//! What is asked for, and who asks. Values only; `command` and `environment` check them.
+//! Who asks. Values only.
 
-use stockade_proto::{Bytes, Publish, Stdin};
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    Argv(Vec<Bytes>),
-    /// A string for a shell. What is left out comes from the profile; what is given must be in its allowlists.
-    Shell {
-        text: Bytes,
-        program: Option<Bytes>,
-        args: Option<Vec<Bytes>>,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Variable {
-    /// `--env NAME=VALUE`
-    Set { name: Bytes, value: Bytes },
-    /// `--env NAME`: the caller's value.
-    Copy { name: Bytes },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    pub command: Command,
-    pub workspace: Bytes,
-    /// Relative ones start at the workspace.
-    pub cwd: Option<Bytes>,
-    pub env: Vec<Variable>,
-    /// Overrides the profile's `limits.wall`.
-    pub timeout_ms: Option<u64>,
-    pub stdin: Stdin,
-    /// Listeners inside that the host's loopback is to reach.
-    pub publish: Vec<Publish>,
-    pub profile: String,
-}
+use stockade_proto::Bytes;
 
 /// The process that asks, as the kernel and its environment know it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -59,6 +59,7 @@ pub(crate) mod limit {
     pub(crate) const CPU: usize = 1;
     pub(crate) const PROCESSES: usize = 3;
     pub(crate) const WALL: usize = 6;
+    pub(crate) const OUTPUT: usize = 7;
     pub(crate) const SCRATCH: usize = 8;
 }
 
@@ -111,7 +112,7 @@ pub fn duration(text: &str) -> Option<u64> {
 }
 
 /// `1.5` cores are 1500 thousandths. Decimal text, not a float: no rounding surprises, no casts.
-pub(crate) fn cores(text: &str) -> Option<u64> {
+pub fn cores(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     if fraction.is_empty() || fraction.len() > 3 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -164,8 +165,11 @@ mod tests {
 
     #[test]
     fn positions_name_their_rows() {
-        let named = [limit::MEMORY, limit::CPU, limit::PROCESSES, limit::WALL, limit::SCRATCH];
-        assert_eq!(named.map(|at| LIMITS[at].key), ["memory", "cpu", "processes", "wall", "scratch"]);
+        let named = [limit::MEMORY, limit::CPU, limit::PROCESSES, limit::WALL, limit::OUTPUT, limit::SCRATCH];
+        assert_eq!(
+            named.map(|at| LIMITS[at].key),
+            ["memory", "cpu", "processes", "wall", "output", "scratch"]
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod sockets;
 
 use std::ops::Range;
 
-use stockade_proto::{Code, Layer, Mode, Requirement};
+use stockade_proto::{Code, Layer, Mode, Refusal, Requirement};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -98,11 +98,15 @@ pub(crate) fn parse(text: &ProfileText, index: usize) -> Result<Written, Profile
     let mut reader = Reader { text, index, problems: Vec::new() };
     let table = DeTable::parse(&text.text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
-        reader.error(Code::ProfileInvalid, span, error.message(), "correct the TOML at this place")
+        let remedy = "correct the TOML at this place";
+        ProfileError::new(Code::ProfileInvalid, text, reader.spot(span), error.message(), remedy)
     })?;
     let written = reader.top(table.get_ref());
-    match reader.problems.into_iter().min_by_key(ProfileError::start) {
-        Some(problem) => Err(problem),
+    let problems = std::mem::take(&mut reader.problems);
+    match problems.into_iter().min_by_key(|(span, _)| span.start) {
+        Some((span, Refusal { code, message, remedy, .. })) => {
+            Err(ProfileError::new(code, text, reader.spot(span), message, remedy))
+        }
         None => Ok(written),
     }
 }
@@ -110,7 +114,8 @@ pub(crate) fn parse(text: &ProfileText, index: usize) -> Result<Written, Profile
 struct Reader<'t> {
     text: &'t ProfileText,
     index: usize,
-    problems: Vec<ProfileError>,
+    /// Without pictures: each would hold the whole text, and a text may have a problem in every line.
+    problems: Vec<(Range<usize>, Refusal)>,
 }
 
 impl Reader<'_> {
@@ -118,19 +123,8 @@ impl Reader<'_> {
         Spot { text: self.index, start: span.start, end: span.end }
     }
 
-    fn error(
-        &self,
-        code: Code,
-        span: Range<usize>,
-        message: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> ProfileError {
-        ProfileError::new(code, self.text, self.spot(span), message, remedy)
-    }
-
     fn problem(&mut self, span: Range<usize>, message: impl Into<String>, remedy: impl Into<String>) {
-        let error = self.error(Code::ProfileInvalid, span, message, remedy);
-        self.problems.push(error);
+        self.problems.push((span, Refusal::new(Code::ProfileInvalid, message, remedy)));
     }
 
     fn top(&mut self, table: &DeTable<'_>) -> Written {
@@ -295,8 +289,7 @@ impl Reader<'_> {
             let name = key.get_ref().as_ref();
             let Some(text) = self.string(&format!("env.set.{name}"), value) else { continue };
             if let Err(refusal) = environment::check_set(name.as_bytes(), text.value.as_bytes()) {
-                let error = self.error(refusal.code, key.span(), refusal.message, refusal.remedy);
-                self.problems.push(error);
+                self.problems.push((key.span(), refusal));
             }
             written.env_set.push((At::new(name.to_owned(), self.spot(key.span())), text));
         }
@@ -364,13 +357,8 @@ impl Reader<'_> {
         match number {
             Some(0) => {
                 let message = format!("the limit `{}` is zero, so nothing could run", row.key);
-                let error = self.error(
-                    Code::LimitInvalid,
-                    value.span(),
-                    message,
-                    format!("write {wanted}, above zero"),
-                );
-                self.problems.push(error);
+                let remedy = format!("write {wanted}, above zero");
+                self.problems.push((value.span(), Refusal::new(Code::LimitInvalid, message, remedy)));
                 None
             }
             Some(number) => Some(At::new(Some(number), self.spot(value.span()))),

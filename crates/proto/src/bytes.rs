@@ -1,6 +1,7 @@
 //! A byte string as the kernel knows it: arguments, paths and variables need not be UTF-8.
 //! Printed as text where it is text, and as `{"hex": "..."}` where it is not, so that nothing is lost.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -145,17 +146,17 @@ impl fmt::Debug for Bytes {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize)]
 struct Hex {
     hex: String,
 }
 
+/// A map and not a struct: serde would take an array of one string for that as well.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TextOrHex {
     Text(String),
-    Hex(Hex),
+    Hex(BTreeMap<String, String>),
 }
 
 impl Serialize for Bytes {
@@ -173,17 +174,43 @@ impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match TextOrHex::deserialize(deserializer)? {
             TextOrHex::Text(text) => Ok(Self::from(text)),
-            TextOrHex::Hex(Hex { hex }) => {
-                if hex.len() % 2 != 0 || !hex.is_ascii() {
-                    return Err(D::Error::custom("hex needs pairs of digits"));
-                }
-                (0..hex.len())
-                    .step_by(2)
-                    .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).map_err(D::Error::custom))
-                    .collect::<Result<Vec<u8>, _>>()
-                    .map(Self)
+            TextOrHex::Hex(map) => {
+                let hex = map.get("hex").filter(|_| map.len() == 1);
+                let hex =
+                    hex.ok_or_else(|| D::Error::custom("a string, or an object with `hex` is expected"))?;
+                digits(hex).map(Self).ok_or_else(|| D::Error::custom("hex needs pairs of digits"))
             }
         }
+    }
+}
+
+/// Digits only: the parser of numbers would take a sign too.
+fn digits(hex: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
+    let bytes = pairs.iter().map(|[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect();
+    if rest.is_empty() { bytes } else { None }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Bytes {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Bytes".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "Text where it is UTF-8, an object with the bytes in hex where it is not.",
+            "oneOf": [
+                { "type": "string" },
+                {
+                    "type": "object",
+                    "properties": { "hex": { "type": "string", "pattern": "^([0-9a-fA-F]{2})*$" } },
+                    "required": ["hex"],
+                    "additionalProperties": false,
+                },
+            ],
+        })
     }
 }
 

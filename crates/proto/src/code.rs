@@ -32,6 +32,7 @@ pub struct CodeRow {
 macro_rules! codes {
     ($($variant:ident $id:literal $exit:ident $http:literal $retry:literal $meaning:literal)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum Code { $(#[serde(rename = $id)] $variant,)* }
 
         impl Code {
@@ -46,6 +47,14 @@ macro_rules! codes {
 
             pub const fn exit(self) -> u8 {
                 match self { $(Self::$variant => exit::$exit,)* }
+            }
+
+            pub const fn http_status(self) -> u16 {
+                match self { $(Self::$variant => $http,)* }
+            }
+
+            pub const fn is_retryable(self) -> bool {
+                match self { $(Self::$variant => $retry,)* }
             }
         }
     };
@@ -72,12 +81,33 @@ codes! {
     SecretInvalid        "SK-R040" REFUSED 400 false "a secret can't be read or is too short to redact"
     OptionInvalid        "SK-R041" REFUSED 400 false "an option's value is invalid"
     PortUnavailable      "SK-R042" REFUSED 409 true  "a port of the host can't be published on: it is taken, reserved or not there"
+    RequestInvalid       "SK-R050" REFUSED 400 false "a field of the request is missing, unknown or of the wrong kind"
+    NotPermitted         "SK-R051" REFUSED 403 false "the caller may not do this"
+    WorkspaceNotAllowed  "SK-R052" REFUSED 403 false "the workspace is not one that the service's configuration allows"
+    ExecutionUnknown     "SK-R053" REFUSED 404 false "no execution of that id is on record for this caller"
+    ExecutionEnded       "SK-R054" REFUSED 409 false "the execution has ended, or takes no input"
+    TooBusy              "SK-R055" REFUSED 503 true  "too many executions run or wait"
+    Draining             "SK-R056" REFUSED 503 true  "the service is stopping and takes no more"
+    ConfigInvalid        "SK-R060" REFUSED 400 false "the service's configuration can't be used"
+    CredentialMissing    "SK-R070" REFUSED 401 false "the request has no valid credential"
+    RouteUnknown         "SK-R071" REFUSED 404 false "nothing is at that path"
+    MethodUnknown        "SK-R072" REFUSED 405 false "the path does not take that method"
+    BodyTooSlow          "SK-R073" REFUSED 408 true  "the request's body did not come in time"
+    BodyTooLarge         "SK-R074" REFUSED 413 false "the request's body is too large"
+    MediaTypeUnknown     "SK-R075" REFUSED 415 false "the request's body is of another kind than the path takes"
+    SecretUnknown        "SK-R076" REFUSED 404 false "no secret of that name"
     InitMissing          "SK-F001" FAULT   500 false "stockade-init is not beside the running executable"
     SpawnFailed          "SK-F002" FAULT   500 true  "the sandbox process could not be created"
     SetupFailed          "SK-F003" FAULT   500 true  "a setup stage failed"
     SuperviseFailed      "SK-F004" FAULT   500 true  "supervision failed"
     OutputFailed         "SK-F005" FAULT   500 true  "the result could not be written"
     HostUnreadable       "SK-F006" FAULT   500 true  "a fact about the host could not be read"
+    ProgramMissing       "SK-F007" FAULT   500 false "a program of this install is not beside the running executable"
+    ExecutorLost         "SK-F010" FAULT   503 true  "the executor died, or can't be reached"
+    RecordFailed         "SK-F011" FAULT   503 true  "the audit log or the record can't be written"
+    ServiceUnreachable   "SK-F020" FAULT   503 true  "no service answers on the socket"
+    ServiceLost          "SK-F021" LOST    503 true  "the execution, or the way to it, was lost with the service"
+    ServiceAnswer        "SK-F022" FAULT   502 false "the service answered something that this program does not know"
 }
 
 impl fmt::Display for Code {
@@ -88,6 +118,7 @@ impl fmt::Display for Code {
 
 /// Where in a file the reason stands. Lines and columns count from one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Origin {
     pub file: Bytes,
     pub line: u32,
@@ -102,6 +133,7 @@ impl fmt::Display for Origin {
 
 /// We said no, before anything started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Refusal {
     pub code: Code,
     /// One sentence: what, where.
@@ -136,6 +168,7 @@ impl std::error::Error for Refusal {}
 
 /// We failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
     pub code: Code,
     pub message: String,

@@ -46,6 +46,7 @@ pub struct Publish {
 
 /// A port inside and where on the host it was reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PublishedPort {
     pub host: SocketAddr,
     pub port: u16,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Decision, SocketOperation};
+use crate::{Bytes, Decision, Layer, SocketOperation};
 
 /// One decision, as a line of `--events`. `type` names the kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,10 @@ pub struct NetworkOp {
 
 /// One thing that a wall refused, however often.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Blocked {
+    /// The wall; none where several are counted together.
+    pub layer: Option<Layer>,
     /// `connect`, `bind`, `resolve`, …
     pub operation: String,
     /// A path, `@name`, `host` or `host:port`.
@@ -73,6 +76,7 @@ pub struct Blocked {
 
 /// Bytes per host, both directions, as the sandbox sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostTraffic {
     pub host: String,
     pub port: u16,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// One wall. `ALL` is the order in which people see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
     /// A new root in a mount namespace: what is not listed does not exist.
@@ -116,6 +117,8 @@ impl Layers {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "EnforcementState"))]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// In force, and checked before the command's first instruction.
@@ -128,6 +131,7 @@ pub enum State {
 
 /// What was really in force for one execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Enforcement {
     pub layer: Layer,
     pub state: State,

@@ -4,11 +4,14 @@
 
 mod bytes;
 mod code;
+pub mod door;
 mod egress;
 mod event;
 mod layer;
+pub mod link;
 mod outcome;
 mod plan;
+mod request;
 mod socket;
 
 pub use bytes::Bytes;
@@ -21,4 +24,5 @@ pub use plan::{
     Access, ArgvCommand, Bind, Identity, LandlockPlan, LandlockRule, Limits, Mode, Mount, MountKind, Network,
     Placeholder, PlaceholderKind, Plan, Source, Stdin, Stdio,
 };
+pub use request::{Command, Request, Variable};
 pub use socket::{Decision, SocketMode, SocketOperation, SocketPattern, SocketPlan, SocketRule};

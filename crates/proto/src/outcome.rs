@@ -8,6 +8,7 @@ use crate::code::exit;
 use crate::{Blocked, Bytes, Enforcement, HostTraffic, PublishedPort};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LimitKind {
     CpuSeconds,
@@ -29,6 +30,7 @@ impl fmt::Display for LimitKind {
 
 /// Who asked for the end: the signal that `stockade run` received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Cancel {
     Interrupt,
@@ -37,6 +39,7 @@ pub enum Cancel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Outcome {
     Exited { code: u8 },
@@ -76,6 +79,7 @@ impl Outcome {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamTotals {
     /// Bytes the command wrote, counted before redaction and past any cap.
     pub bytes: u64,
@@ -86,6 +90,7 @@ pub struct StreamTotals {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     pub wall_ms: u64,
     pub cpu_user_ms: u64,
@@ -96,6 +101,7 @@ pub struct Usage {
 
 /// Everything there is to say about one execution; `--json` prints exactly this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionResult {
     pub execution: String,
     pub profile: String,

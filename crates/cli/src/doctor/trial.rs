@@ -150,7 +150,7 @@ fn contents(mut file: File) -> Result<String, Stop> {
 pub(super) fn watch() -> Result<Watch, Stop> {
     let signals = mask_for_descriptor(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(|error| fault("signals can't be watched", &error))?;
-    Ok(Watch { signals: Some(signals), parent: None })
+    Ok(Watch { signals: Some(signals), parent: None, orders: None })
 }
 
 impl<'g> Trial<'g> {

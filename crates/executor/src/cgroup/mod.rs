@@ -114,6 +114,14 @@ impl Host {
         Ok(layout.detail())
     }
 
+    /// Takes the seat that the first of many groups would take, while this process has no child in its way yet.
+    pub fn settle(&self, limits: &Limits, tree: TreeKill) -> Result<(), CgroupError> {
+        match &self.layout(limits, tree)?.v2 {
+            Some(controllers) if !controllers.is_empty() => self.v2_base(controllers).map(drop),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Makes what the first process is born into: the v2 group, limits in force, where v2 is in use. The
     /// first one on v2 may move this process into a `supervisor` group (see `seat`).
     pub fn begin(&self, limits: &Limits, tree: TreeKill) -> Result<Group, CgroupError> {

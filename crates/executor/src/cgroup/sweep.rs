@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Access, access};
+
 use super::Host;
 use super::dir::{Dir, is_barren};
 use super::error::CgroupError;
@@ -35,6 +37,10 @@ pub fn sweep(host: &Host) -> SweepReport {
     let mut leftovers: BTreeMap<String, Vec<Part>> = BTreeMap::new();
     for place in places(host) {
         if is_barren(&place.path) {
+            continue;
+        }
+        // Another user's: what is left there is for that user to remove, and no fault of ours.
+        if access(&place.path, Access::WRITE_OK).is_err() {
             continue;
         }
         let (base, names) = match list(&place.path) {

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use stockade_egress::HandedOut;
 use stockade_policy::{SocketAddress, SocketVerdict, guidance_for_host, guidance_for_socket, socket_reason};
 use stockade_proto::{
-    Blocked, Bytes, Decision, Event, Network, NetworkKind, NetworkOp, Plan, SocketOperation, SocketRule,
-    UnixSocketOp,
+    Blocked, Bytes, Decision, Event, Layer, Network, NetworkKind, NetworkOp, Plan, SocketOperation,
+    SocketRule, UnixSocketOp,
 };
 use stockade_sockets::{Outward, Transport};
 
@@ -117,6 +117,7 @@ impl Ledger {
         let others = std::mem::take(&mut written.others);
         if others > 0 {
             blocked.push(Blocked {
+                layer: None,
                 operation: "others".to_owned(),
                 target: Bytes::from("others"),
                 rule: None,
@@ -182,6 +183,7 @@ impl Ledger {
         };
         let mark: &[u8] = if op.is_abstract { b"@" } else { b"" };
         Blocked {
+            layer: Some(Layer::Sockets),
             operation: op.operation.name().to_owned(),
             target: Bytes::from([mark, op.path.as_slice()].concat()),
             rule: op.rule.clone(),
@@ -216,6 +218,7 @@ fn blocked_host(op: &NetworkOp, guidance: String) -> Blocked {
         None => op.host.clone(),
     };
     Blocked {
+        layer: Some(Layer::Network),
         operation: match op.operation {
             NetworkKind::Resolve => "resolve",
             NetworkKind::Connect => "connect",

@@ -11,7 +11,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stockade_charge::Charge;
 use stockade_egress::{Allow, Config as EgressConfig, Egress, HostResolver, Inside, Published};
 use stockade_launch::Offer;
@@ -19,13 +18,11 @@ use stockade_proto::{Blocked, EgressPlan, HostTraffic, Network, Plan};
 use stockade_sockets::{Config as SocketConfig, Prepared, Sandbox, Supervisor};
 
 use crate::Abort;
+use crate::descriptors::raise_descriptors;
 use crate::publish::Door;
 use crate::supervise::fault;
 
 pub(crate) use ledger::Ledger;
-
-/// Enough for every connection of an egress while each is being dialled.
-const DESCRIPTORS: u64 = 65_536;
 
 #[derive(Debug)]
 pub(crate) struct Live {
@@ -157,6 +154,7 @@ impl Live {
     fn allow(&self, rules: &EgressPlan, listeners: Vec<OwnedFd>) -> Result<Allow, Abort> {
         stockade_sys::look_up_hosts_in_dns()
             .map_err(|error| fault("the host's names can't be looked up", &error))?;
+        // Each connection takes two.
         raise_descriptors();
         let mut listeners = listeners.into_iter();
         let (Some(dns_udp), Some(dns_tcp)) = (listeners.next(), listeners.next()) else {
@@ -195,41 +193,8 @@ impl Live {
     }
 }
 
-/// Each connection takes two descriptors, and the usual soft limit of 1024 is for programs that use `select`.
-/// Init was started before, so the command has the caller's own.
-fn raise_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(DESCRIPTORS, |hard| hard.min(DESCRIPTORS));
-    if limit.current.is_some_and(|current| current < wanted) {
-        match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum }) {
-            // The egress takes as many connections as there is room for.
-            Ok(()) | Err(_) => {}
-        }
-    }
-}
-
 /// Init offers those of one family, then those of the other.
 fn pairs(mut four: Vec<OwnedFd>) -> Vec<Inside> {
     let six = four.split_off(four.len() / 2);
     four.into_iter().zip(six).map(|(four, six)| Inside { four, six }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_soft_limit_of_descriptors_is_raised_and_never_lowered() {
-        let before = getrlimit(Resource::Nofile);
-        let set = |current| {
-            setrlimit(Resource::Nofile, Rlimit { current, maximum: before.maximum }).expect("a soft limit");
-        };
-        set(Some(256));
-        raise_descriptors();
-        let most = before.maximum.map_or(DESCRIPTORS, |hard| hard.min(DESCRIPTORS));
-        assert_eq!(getrlimit(Resource::Nofile).current, Some(most));
-        set(before.maximum);
-        raise_descriptors();
-        assert_eq!(getrlimit(Resource::Nofile), Rlimit { current: before.maximum, maximum: before.maximum });
-    }
 }

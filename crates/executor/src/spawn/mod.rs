@@ -11,14 +11,18 @@ use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, openat, statx};
+use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
     socketpair,
 };
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::DumpableBehavior;
 use stockade_launch::{ToInit, wall};
 use stockade_policy::Ground;
 use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Stdin};
@@ -124,6 +128,7 @@ fn input(stdin: Stdin) -> Result<(Option<OwnedFd>, OwnedFd), Abort> {
 pub(crate) struct Parked {
     running: Option<Running>,
     ground: Ground,
+    stdin: Stdin,
     given: Given,
     /// Of the sandbox's init, for the owners of its mounts. Only for host root.
     user_namespace: Option<OwnedFd>,
@@ -145,7 +150,7 @@ pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) ->
             .map_err(|error| fault("the control socket could not be made", &error))?;
     let stdout = output_pipe()?;
     let stderr = output_pipe()?;
-    let (stdin, init_stdin) = input(stdin)?;
+    let (own_stdin, init_stdin) = input(stdin)?;
     // On v2 the child is born inside its group; the v1 groups are made while init builds its root.
     let group =
         host.map(|host| host.begin(&ground.limits, tree_kill(&ground))).transpose().map_err(refuse_limits)?;
@@ -164,22 +169,39 @@ pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) ->
     })
     .map_err(|error| refuse_spawn(&error))?;
     drop((init_control, init_stdin, stdout.theirs, stderr.theirs));
+    crate::descriptors::as_born(child.pid);
     let running = Running {
         pidfd: child.pidfd,
         control,
         stdout: Some(stdout.ours),
         stderr: Some(stderr.ours),
-        stdin,
+        stdin: own_stdin,
         group,
         has_pid_namespace: walls & wall::PID != 0,
         live: None,
     };
-    let mut parked = Parked { running: Some(running), ground, given, user_namespace: None };
+    let mut parked = Parked { running: Some(running), ground, stdin, given, user_namespace: None };
     parked.settle(child.pid, host)?;
     Ok(parked)
 }
 
 impl Parked {
+    pub(crate) fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// The same sandbox for another request, if it stands on the same ground and is alive. The deadline is none of
+    /// init's business, and may be another.
+    pub(crate) fn onto(mut self, ground: &Ground, stdin: Stdin) -> Option<Self> {
+        self.ground.limits.wall_ms = ground.limits.wall_ms;
+        let fits = self.ground == *ground && self.stdin == stdin;
+        let alive = self.running.as_ref().is_some_and(|running| {
+            let mut end = [PollFd::new(&running.pidfd, PollFlags::IN)];
+            poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
+        });
+        (fits && alive).then_some(self)
+    }
+
     /// What init needs from outside to build its ground, and the groups that the gate leads into.
     fn settle(&mut self, pid: u32, host: Option<&cgroup::Host>) -> Result<(), Abort> {
         let Some(running) = &mut self.running else { return Ok(()) };
@@ -300,9 +322,26 @@ fn open_proc(pid: u32) -> Result<OwnedFd, Abort> {
         .map_err(|error| fault("/proc of the sandbox can't be opened (is /proc mounted?)", &error))
 }
 
+/// A child of a process whose memory is closed to others keeps that mark for a moment after its exec, and its
+/// files in /proc are root's for as long.
+const SETTLED: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_micros(20);
+
 fn write_file(directory: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
-    let file = openat(directory, name, OFlags::WRONLY | OFlags::CLOEXEC, FileMode::empty())?;
+    let deadline = Instant::now() + SETTLED;
+    let file = loop {
+        match openat(directory, name, OFlags::WRONLY | OFlags::CLOEXEC, FileMode::empty()) {
+            Err(Errno::ACCESS) if is_closed_to_others() && Instant::now() < deadline => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            opened => break opened?,
+        }
+    };
     File::from(file).write_all(text.as_bytes())
+}
+
+fn is_closed_to_others() -> bool {
+    matches!(rustix::process::dumpable_behavior(), Ok(DumpableBehavior::NotDumpable))
 }
 
 /// One id inside, one outside; host root is never inside.

@@ -81,15 +81,11 @@ impl Out<'_> {
 
 impl<'a> Relay<'a> {
     pub(crate) fn new(source: OwnedFd, destination: Destination<'a>, redactor: &Redactor) -> Self {
-        let sink = match destination {
-            Destination::Descriptor(fd) => Sink::new(fd),
-            Destination::Discard => Sink::Discard,
-        };
         Self {
             source: Some(source),
             redaction: redactor.stream(),
             held_since: None,
-            out: Out { sink, pending: Vec::new(), sent: 0, failure: None },
+            out: Out { sink: Sink::new(destination), pending: Vec::new(), sent: 0, failure: None },
             totals: StreamTotals::default(),
         }
     }

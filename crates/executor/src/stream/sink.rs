@@ -1,12 +1,16 @@
 //! Writing without blocking to a descriptor that is not ours to make non-blocking: the flag belongs
 //! to the open file, which a shell shares.
 
+use std::cell::RefCell;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use stockade_frames::{FRAME_LIMIT, Frames, Stream};
+
+use super::Destination;
 
 /// POLLOUT promises this much room in a pipe, and nothing beyond.
 const PROMISED: usize = 4096;
@@ -20,6 +24,8 @@ pub(crate) enum Sink<'a> {
     File(BorrowedFd<'a>),
     /// Could not be reopened (another user's terminal after `su`): small writes after POLLOUT.
     Careful(BorrowedFd<'a>),
+    /// One frame per write, into a regular file.
+    Frames(&'a RefCell<Frames>, Stream),
     Discard,
     /// The reader has gone away.
     Closed,
@@ -36,7 +42,15 @@ pub(crate) enum Written {
 }
 
 impl<'a> Sink<'a> {
-    pub(crate) fn new(fd: BorrowedFd<'a>) -> Self {
+    pub(crate) fn new(destination: Destination<'a>) -> Self {
+        match destination {
+            Destination::Descriptor(fd) => Self::of(fd),
+            Destination::Frames(frames, stream) => Self::Frames(frames, stream),
+            Destination::Discard => Self::Discard,
+        }
+    }
+
+    fn of(fd: BorrowedFd<'a>) -> Self {
         let kind = fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
         match kind {
             Ok(FileType::Socket) => Self::Socket(fd),
@@ -57,7 +71,7 @@ impl<'a> Sink<'a> {
         match self {
             Self::Reopened(fd) => Some(fd.as_fd()),
             Self::Socket(fd) | Self::Careful(fd) => Some(*fd),
-            Self::File(_) | Self::Discard | Self::Closed => None,
+            Self::File(_) | Self::Frames(..) | Self::Discard | Self::Closed => None,
         }
     }
 
@@ -72,6 +86,7 @@ impl<'a> Sink<'a> {
             }
             Self::File(fd) => rustix::io::writev(*fd, &both),
             Self::Careful(fd) => careful(*fd, if first.is_empty() { second } else { first }),
+            Self::Frames(frames, stream) => frame(frames, *stream, first, second),
             Self::Discard => return Written::Bytes(first.len() + second.len()),
             Self::Closed => return Written::Gone,
         };
@@ -96,4 +111,24 @@ fn careful(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         return Err(Errno::AGAIN);
     }
     rustix::io::write(fd, &bytes[..bytes.len().min(PROMISED)])
+}
+
+/// Both as one frame where they fit one, the first alone otherwise.
+fn frame(frames: &RefCell<Frames>, stream: Stream, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
+    let joined;
+    let bytes = match (first, second) {
+        ([], one) | (one, []) => one,
+        (first, second) if first.len() + second.len() <= FRAME_LIMIT => {
+            joined = [first, second].concat();
+            &joined
+        }
+        (first, _) => first,
+    };
+    let bytes = &bytes[..bytes.len().min(FRAME_LIMIT)];
+    // One thread, and nobody borrows it for longer than a write.
+    let mut frames = frames.try_borrow_mut().map_err(|_| Errno::BUSY)?;
+    match frames.append(stream, bytes) {
+        Ok(_) => Ok(bytes.len()),
+        Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+    }
 }

@@ -10,6 +10,7 @@ use stockade_launch::{FromInit, MAX_MESSAGE, Offer, ToInit};
 use stockade_proto::Cancel;
 use stockade_sys::Signal;
 
+use super::orders::{Heard, Order};
 use super::{DRAIN, GONE, Reason, Supervisor, Word, fault};
 use crate::Abort;
 
@@ -26,6 +27,7 @@ pub(super) struct Ready {
     pub(super) control: bool,
     pub(super) signal: bool,
     pub(super) parent: bool,
+    pub(super) order: bool,
     pub(super) out_of_memory: bool,
     pub(super) stdout: bool,
     pub(super) stdout_room: bool,
@@ -51,7 +53,8 @@ impl Supervisor<'_> {
         let group = self.running.group.as_ref();
         type Slot = fn(&mut Ready) -> &mut bool;
         let live = self.running.live.as_ref().filter(|_| everything);
-        let table: [(Option<BorrowedFd<'_>>, PollFlags, Slot); 14] = [
+        let (stdin_pipe, stdin_wait) = self.feed.pipe();
+        let table: [(Option<BorrowedFd<'_>>, PollFlags, Slot); 15] = [
             (everything.then(|| self.running.pidfd.as_fd()), PollFlags::IN, |ready| &mut ready.init),
             (
                 (everything && self.control_open).then(|| self.running.control.as_fd()),
@@ -66,6 +69,11 @@ impl Supervisor<'_> {
                 PollFlags::IN,
                 |ready| &mut ready.parent,
             ),
+            (
+                self.watch.orders.as_ref().filter(|_| everything && self.orders_open).map(AsFd::as_fd),
+                PollFlags::IN,
+                |ready| &mut ready.order,
+            ),
             (group.filter(|_| everything).and_then(crate::cgroup::Group::oom_fd), PollFlags::IN, |ready| {
                 &mut ready.out_of_memory
             }),
@@ -74,7 +82,7 @@ impl Supervisor<'_> {
             (self.stderr.source(), PollFlags::IN, |ready| &mut ready.stderr),
             (self.stderr.blocked_sink(), PollFlags::OUT, |ready| &mut ready.stderr_room),
             (self.feed.source().filter(|_| everything), PollFlags::IN, |ready| &mut ready.stdin),
-            (self.feed.blocked_pipe().filter(|_| everything), PollFlags::OUT, |ready| &mut ready.stdin_room),
+            (stdin_pipe.filter(|_| everything), stdin_wait, |ready| &mut ready.stdin_room),
             (live.and_then(crate::live::Live::failed), PollFlags::IN, |ready| &mut ready.unsupervised),
             (
                 live.filter(|_| self.events.wants_more()).map(|live| live.ledger.wake()),
@@ -169,6 +177,26 @@ impl Supervisor<'_> {
             Some(Signal::WindowChange) | None => {}
         }
         Ok(())
+    }
+
+    /// One order; the next one is heard at the next turn.
+    pub(super) fn obey(&mut self) -> Result<(), Abort> {
+        let Some(orders) = &self.watch.orders else { return Ok(()) };
+        match orders.hear().map_err(|errno| fault("orders can't be heard", &errno))? {
+            Heard::Order(Order::Stop(by)) if self.reason.is_none() => self.cancel(by),
+            Heard::Order(Order::Stop(_)) | Heard::Nothing => {}
+            Heard::Order(Order::Kill) => self.end_now(),
+            Heard::Closed => {
+                self.orders_open = false;
+                self.end_now();
+            }
+        }
+        Ok(())
+    }
+
+    fn end_now(&mut self) {
+        self.reason.get_or_insert(Reason::Cancelled(Cancel::Hangup));
+        self.kill();
     }
 
     /// Once: stop. Twice: the person means it.

@@ -3,6 +3,7 @@
 
 mod clock;
 mod events;
+mod orders;
 mod outcome;
 
 use std::os::fd::OwnedFd;
@@ -17,6 +18,7 @@ use crate::spawn::Running;
 use crate::stream::{Events, Feed, Io, Relay};
 
 use clock::Clock;
+pub use orders::{Order, OrderSender, Orders, orders};
 
 /// What the caller can do to an execution while it runs.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Watch {
     pub signals: Option<SignalFd>,
     /// A process whose death cancels the execution.
     pub parent: Option<OwnedFd>,
+    /// From another thread.
+    pub orders: Option<Orders>,
 }
 
 /// After the tree is dead, its pipes can only be held open by someone outside of it (mode `host`).
@@ -82,6 +86,7 @@ struct Supervisor<'a> {
     word: Option<Word>,
     started: bool,
     control_open: bool,
+    orders_open: bool,
     ended: Option<(Ended, Rusage)>,
     faults: Vec<String>,
     counts_cpu: bool,
@@ -120,6 +125,7 @@ pub(crate) fn supervise(
         word: None,
         started: false,
         control_open: true,
+        orders_open: true,
         ended: None,
         faults: Vec::new(),
         counts_cpu: false,
@@ -154,6 +160,9 @@ impl Supervisor<'_> {
         self.relay(ready, buffer)?;
         if ready.signal {
             self.read_signals()?;
+        }
+        if ready.order {
+            self.obey()?;
         }
         if ready.parent {
             self.cancel(Cancel::Hangup);

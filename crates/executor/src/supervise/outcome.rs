@@ -62,10 +62,14 @@ impl Supervisor<'_> {
         {
             limits_hit.push(*which);
         }
-        let lost_output =
-            [("stdout", &self.stdout), ("stderr", &self.stderr)].into_iter().find_map(|(name, relay)| {
-                relay.failure().map(|errno| format!("{name} could not be written: {errno}"))
-            });
+        let failures = [
+            ("stdout", self.stdout.failure()),
+            ("stderr", self.stderr.failure()),
+            ("events", self.events.failure()),
+        ];
+        let lost_output = failures
+            .into_iter()
+            .find_map(|(name, errno)| errno.map(|errno| format!("{name} could not be written: {errno}")));
         Supervised {
             started: self.started,
             lost_output,

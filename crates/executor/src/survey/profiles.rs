@@ -13,7 +13,7 @@ use stockade_proto::{Bytes, Code, Refusal};
 use super::{MAX_MATCHES, open_beneath, open_directory, read_regular, real_path};
 
 /// A profile is a page of text; this bounds what a hostile repository can make us parse.
-const MAX_PROFILE_BYTES: u64 = 256 * 1024;
+pub(super) const MAX_PROFILE_BYTES: u64 = 256 * 1024;
 
 /// The bytes of a profile that someone named by path.
 pub fn read_profile(path: &Path) -> Result<Vec<u8>, String> {

@@ -170,6 +170,39 @@ fn what_a_built_in_says_gives_way_with_a_warning() {
     assert_eq!(network.layer(Layer::Network).value, Requirement::Off);
 }
 
+/// A workspace's file must not talk to the terminal, nor fill it.
+#[test]
+fn what_a_refusal_quotes_is_seen_and_ends() {
+    let long = "k".repeat(200_000);
+    for text in [
+        "[env.set]\n\"\\u001b[31m\\u202e\" = 5".to_owned(),
+        "\"\\u001b[2J\" = 1\n\"\\u001b[2J\" = 2".to_owned(),
+        "extends = \"\\u001b\"".to_owned(),
+        format!("{long} = 1"),
+        format!("fs = \"{long}\""),
+        format!("extends = \"{long}\""),
+        format!("[env.set]\n{long} = 5"),
+        format!("deny = [\"/{}\"]", "\\u202e".repeat(5000)),
+    ] {
+        let error = user(&text).expect_err("taken");
+        for said in [&error.refusal.message, &error.refusal.remedy] {
+            assert!(said.chars().count() <= 1001, "{} characters", said.chars().count());
+            assert!(!said.contains(stockade_proto::Bytes::is_unseen), "{said:?}");
+        }
+        assert!(error.refusal.origin.is_some());
+    }
+}
+
+/// As large as one may be: a problem in every line costs no more than the line.
+#[test]
+fn a_text_full_of_problems_is_refused_at_once() {
+    let lines = (0..20_000).rev().map(|number| format!("k{number} = 1\n")).collect::<String>();
+    let started = Instant::now();
+    let error = user(&lines).expect_err("taken");
+    assert_eq!(error.refusal.origin.map(|origin| origin.line), Some(1));
+    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+}
+
 #[test]
 fn shown_profiles_parse_back_to_the_same() {
     let texts = Texts::default().with(

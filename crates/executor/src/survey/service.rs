@@ -1,0 +1,121 @@
+//! The profiles of a service: those that it read when it started, and no others. The files on the disk are not asked
+//! again, so that nothing that came into a directory since then is trusted. A workspace's file still narrows them, as
+//! it narrows any.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use stockade_policy::{Place, ProfileText, Resolved, Sources};
+use stockade_proto::link::{Owner, ServiceProfile};
+use stockade_proto::{Bytes, Code, Mode, Refusal};
+
+use super::Profiles;
+use super::profiles::MAX_PROFILE_BYTES;
+
+#[derive(Debug, Clone, Default)]
+pub struct ServiceProfiles {
+    known: BTreeMap<(Owner, String), ServiceProfile>,
+    walls_required: bool,
+}
+
+impl ServiceProfiles {
+    pub fn new(profiles: Vec<ServiceProfile>) -> Result<Self, Refusal> {
+        let mut known = BTreeMap::new();
+        for profile in profiles {
+            let refuse = |why: &str| {
+                Refusal::new(
+                    Code::ProfileInvalid,
+                    format!("the service's profile `{}` {why}", Bytes::from(profile.name.as_str())),
+                    "change the service's configuration",
+                )
+            };
+            if !stockade_policy::is_profile_name(&profile.name) {
+                return Err(refuse("has a name that no profile can have"));
+            }
+            if u64::try_from(profile.text.len()).map_or(true, |length| length > MAX_PROFILE_BYTES) {
+                return Err(refuse("is longer than a profile may be"));
+            }
+            let key = (profile.owner, profile.name.clone());
+            if known.contains_key(&key) {
+                return Err(refuse("is there twice"));
+            }
+            known.insert(key, profile);
+        }
+        Ok(Self { known, walls_required: false })
+    }
+
+    /// From here on, a profile without walls is refused, wherever it comes from.
+    #[must_use]
+    pub fn with_walls_required(self) -> Self {
+        Self { walls_required: true, ..self }
+    }
+
+    pub(crate) fn check(&self, profile: &Resolved) -> Result<(), Refusal> {
+        if !self.walls_required || profile.mode.value != Mode::Host {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::NotPermitted,
+            format!("the profile `{}` builds no walls, and this service runs nothing without", profile.name),
+            "name another profile; `production = false` in the service's configuration would allow it",
+        ))
+    }
+
+    /// Of the files, only a workspace's and those that are built in.
+    pub(crate) fn before(&self, files: Profiles) -> ServiceFirst<'_> {
+        ServiceFirst { service: self, files }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ServiceFirst<'s> {
+    service: &'s ServiceProfiles,
+    files: Profiles,
+}
+
+impl Sources for ServiceFirst<'_> {
+    fn find(&self, place: Place, name: &str) -> Result<Option<ProfileText>, Refusal> {
+        let owner = match place {
+            Place::Workspace | Place::BuiltIn => return self.files.find(place, name),
+            Place::User => Owner::User,
+            Place::System => Owner::System,
+        };
+        let known = self.service.known.get(&(owner, name.to_owned()));
+        Ok(known.map(|profile| ProfileText {
+            place,
+            name: profile.name.clone(),
+            file: Bytes::from(profile.origin.as_str()),
+            text: Cow::Owned(profile.text.clone()),
+        }))
+    }
+
+    /// For "did you mean": what lies on the disk and is not ours is not named.
+    fn names(&self) -> Vec<String> {
+        self.service.known.keys().map(|(_, name)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(name: &str, text: &str) -> ServiceProfile {
+        let (name, origin, text) = (name.to_owned(), "service.toml".to_owned(), text.to_owned());
+        ServiceProfile { name, owner: Owner::System, origin, text }
+    }
+
+    #[test]
+    fn names_are_checked_and_none_comes_twice() {
+        for (wrong, why) in [
+            (vec![profile("../x", "")], "name"),
+            (vec![profile("", "")], "name"),
+            (vec![profile("a", ""), profile("a", "")], "twice"),
+            (vec![profile("a", &"#".repeat(1 << 20))], "longer"),
+        ] {
+            let refusal = ServiceProfiles::new(wrong).unwrap_err();
+            assert_eq!(refusal.code, Code::ProfileInvalid);
+            assert!(refusal.message.contains(why), "{}", refusal.message);
+        }
+        ServiceProfiles::new(vec![profile("a", ""), profile("b", "")]).unwrap();
+    }
+}

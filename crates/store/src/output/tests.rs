@@ -1,0 +1,125 @@
+use std::io::Write as _;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn output() -> (tempfile::TempDir, Output, ExecutionId) {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Output::open(&directory.path().join("output")).unwrap();
+    (directory, output, ExecutionId::new())
+}
+
+fn texts(piece: &Piece) -> Vec<&str> {
+    piece.chunks.iter().map(|chunk| std::str::from_utf8(&chunk.bytes).unwrap()).collect()
+}
+
+#[test]
+fn what_is_written_is_read_by_cursor_while_it_grows() {
+    let (_directory, output, id) = output();
+    let mut frames = Frames::new(output.create(&id).unwrap(), Instant::now());
+    let read = |cursor| output.read(&id, cursor, 1 << 16).unwrap();
+    let empty = read(Cursor::START);
+    assert_eq!((empty.chunks.len(), empty.rest), (0, Rest::Open));
+    frames.append(Stream::Stdout, b"one").unwrap();
+    frames.append(Stream::Stderr, b"two").unwrap();
+    let first = read(empty.next);
+    assert_eq!((texts(&first), first.rest), (vec!["one", "two"], Rest::Open));
+    assert_eq!(first.chunks[1].stream, Stream::Stderr);
+    frames.append(Stream::Stdout, b"three").unwrap();
+    frames.end().unwrap();
+    for cursor in [first.next, Cursor::after(2)] {
+        let second = read(cursor);
+        assert_eq!((texts(&second), second.rest), (vec!["three"], Rest::Ended));
+        assert_eq!(second.next.sequence, 3);
+    }
+    assert_eq!(read(Cursor::after(3)).rest, Rest::Ended);
+    assert_eq!(read(Cursor::after(99)).rest, Rest::Ended);
+    assert!(frames.append(Stream::Stdout, b"late").is_err());
+    assert!(output.create(&id).is_err(), "one file per execution");
+}
+
+#[test]
+fn an_answer_is_bounded_and_goes_on() {
+    let (_directory, output, id) = output();
+    let mut frames = Frames::new(output.create(&id).unwrap(), Instant::now());
+    let large = vec![b'x'; FRAME_LIMIT * 2 + 5];
+    assert_eq!(frames.append(Stream::Stdout, &large).unwrap(), 3);
+    frames.end().unwrap();
+    let (mut cursor, mut bytes, mut answers) = (Cursor::START, Vec::new(), 0);
+    loop {
+        let piece = output.read(&id, cursor, 10).unwrap();
+        assert!(piece.chunks.len() <= 1);
+        bytes.extend(piece.chunks.into_iter().flat_map(|chunk| chunk.bytes));
+        (cursor, answers) = (piece.next, answers + 1);
+        assert!(answers < 10);
+        if piece.rest == Rest::Ended {
+            break;
+        }
+    }
+    assert_eq!(bytes, large);
+}
+
+#[test]
+fn a_dead_writers_file_is_sealed() {
+    let (_directory, output, id) = output();
+    let mut frames = Frames::new(output.create(&id).unwrap(), Instant::now());
+    frames.append(Stream::Stdout, b"whole").unwrap();
+    let header = Header { stream: Stream::Stdout, length: 100, sequence: 2, millis: 0 }.encode();
+    frames_file(&output, &id).write_all(&[&header[..], b"torn"].concat()).unwrap();
+    assert_eq!(output.read(&id, Cursor::START, 100).unwrap().rest, Rest::Open);
+    for _ in 0..2 {
+        output.seal(&id).unwrap();
+        let piece = output.read(&id, Cursor::START, 100).unwrap();
+        assert_eq!((texts(&piece), piece.rest), (vec!["whole"], Rest::Ended));
+    }
+    assert!(output.seal(&ExecutionId::new()).is_err());
+}
+
+fn frames_file(output: &Output, id: &ExecutionId) -> File {
+    OpenOptions::new().append(true).open(output.path(id)).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever happens to the file, a reader gets the whole frames before it and ends.
+    #[test]
+    fn a_cut_or_a_changed_byte_is_never_a_panic(
+        lengths in prop::collection::vec(0_usize..200, 1..20),
+        cut in any::<prop::sample::Index>(),
+        change in prop::option::of((any::<prop::sample::Index>(), 1_u8..)),
+    ) {
+        let (_directory, output, id) = output();
+        let mut frames = Frames::new(output.create(&id).unwrap(), Instant::now());
+        for (length, letter) in lengths.iter().zip((b'a'..=b'z').cycle()) {
+            frames.append(Stream::Stdout, &vec![letter; *length]).unwrap();
+        }
+        let path = output.path(&id);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.truncate(cut.index(bytes.len() + 1));
+        if let Some((at, flip)) = change && !bytes.is_empty() {
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+        }
+        fs::write(&path, &bytes).unwrap();
+        let (mut cursor, mut sequence) = (Cursor::START, 0);
+        for _ in 0..100 {
+            let piece = output.read(&id, cursor, 64).unwrap();
+            for chunk in &piece.chunks {
+                sequence += 1;
+                prop_assert_eq!(chunk.sequence, sequence);
+                if change.is_none() {
+                    let lengths: Vec<usize> = lengths.iter().copied().filter(|length| *length > 0).collect();
+                    prop_assert_eq!(chunk.bytes.len(), lengths[usize::try_from(sequence).unwrap() - 1]);
+                }
+            }
+            cursor = piece.next;
+            if piece.rest != Rest::More {
+                break;
+            }
+        }
+        output.seal(&id).unwrap();
+        prop_assert_eq!(output.read(&id, cursor, 64).unwrap().chunks.len(), 0);
+    }
+}
