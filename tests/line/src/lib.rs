@@ -4,18 +4,22 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test's fixture fails by panicking")]
 
+mod executor;
 mod line;
 mod peers;
 mod ran;
+mod service;
 mod tree;
 mod world;
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+pub use executor::{Execution, Executor, Piece, execute, pieces, request, text};
 pub use line::Line;
 pub use peers::{Daemon, Identity, Peers, shell};
 pub use ran::{Ran, Running, said_no};
+pub use service::Service;
 pub use tree::{
     await_process, cgroup_directories, children, command_line, descendants, find_marked, kill, kill_marked,
     settle, status_kib,

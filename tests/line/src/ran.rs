@@ -192,6 +192,13 @@ pub struct Running {
 }
 
 impl Running {
+    /// How many sockets it has open by now.
+    pub fn sockets(&self) -> usize {
+        let Ok(fds) = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())) else { return 0 };
+        let targets = fds.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+    }
+
     #[track_caller]
     pub fn start(mut command: Command, json: Option<PathBuf>) -> Self {
         let started = Instant::now();

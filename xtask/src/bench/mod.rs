@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what a wall costs, as ratios against the bare thing measured in the same run.
 //! It first proves that what it is about to time is switched on, and never decides a test: a missed bar is
-//! printed, and fails the command only under `--strict`. Build → prove → spawn → output → live walls → sizes → table.
+//! printed, and fails the command only under `--strict`. Build → prove → spawn → output → live walls → service →
+//! sizes → table.
 
 mod arm;
 mod elf;
@@ -8,6 +9,7 @@ mod live;
 mod output;
 mod peers;
 mod proof;
+mod service;
 mod spawn;
 mod table;
 
@@ -32,6 +34,9 @@ pub(crate) struct Arguments {
     /// Fail if a bar is missed
     #[arg(long)]
     strict: bool,
+    /// Only the rows of the service
+    #[arg(long)]
+    service: bool,
     /// Be the relay of the limit that output is compared with: stdin to stdout, nothing else
     #[arg(long, hide = true)]
     relay: bool,
@@ -45,6 +50,7 @@ pub(crate) struct Arguments {
 struct Subject {
     stockade: PathBuf,
     init: PathBuf,
+    service: PathBuf,
     place: tempfile::TempDir,
 }
 
@@ -70,11 +76,14 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
 
     let mut report = Report::new(arguments.quick);
     let peers = peers::find(subject.place.path())?;
-    report.absent = peers.absent;
-    report.rows.extend(spawn::measure(&subject, &peers.arms, arguments.quick)?);
-    report.rows.extend(output::measure(&subject, arguments.quick)?);
-    report.rows.extend(live::sockets(&root)?);
-    report.rows.extend(live::egress(&subject, arguments.quick)?);
+    if !arguments.service {
+        report.absent = peers.absent;
+        report.rows.extend(spawn::measure(&subject, &peers.arms, arguments.quick)?);
+        report.rows.extend(output::measure(&subject, arguments.quick)?);
+        report.rows.extend(live::sockets(&root)?);
+        report.rows.extend(live::egress(&subject, arguments.quick)?);
+    }
+    report.rows.extend(service::measure(&subject, arguments.quick)?);
     report.rows.extend(sizes(&subject)?);
 
     print!("{}", report.markdown());
@@ -90,7 +99,8 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
 }
 
 fn build(root: &Workspace) -> Result<Subject> {
-    let packages = ["stockade-cli".to_owned(), "stockade-init".to_owned()];
+    let packages =
+        ["stockade-cli", "stockade-daemon", "stockade-executor", "stockade-init"].map(str::to_owned);
     let built = root.build(&["build", "--release"], &packages)?;
     let find = |name: &str| {
         let found = built.iter().find(|one| one.target == name).map(|one| one.path.clone());
@@ -98,7 +108,8 @@ fn build(root: &Workspace) -> Result<Subject> {
     };
     let place = tempfile::Builder::new().prefix("stockade-bench-").tempdir();
     let place = place.context("can't make a directory for the workspaces of the benchmark")?;
-    let subject = Subject { stockade: find("stockade")?, init: find("stockade-init")?, place };
+    let (stockade, init, service) = (find("stockade")?, find("stockade-init")?, find("stockaded")?);
+    let subject = Subject { stockade, init, service, place };
     std::fs::create_dir(subject.workspace()).context("can't make an empty workspace")?;
     Ok(subject)
 }

@@ -96,12 +96,12 @@ pub(super) fn measure(subject: &Subject, peers: &[Arm], quick: bool) -> Result<V
     Ok(rows.collect())
 }
 
-fn micros(time: Duration) -> f64 {
+pub(super) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
 /// The value below which so many percent of the sorted times lie.
-fn at_percent(sorted: &[Duration], percent: usize) -> Duration {
+pub(super) fn at_percent(sorted: &[Duration], percent: usize) -> Duration {
     let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(at).copied().unwrap_or_default()
 }

@@ -23,7 +23,8 @@ use std::time::Instant;
 use verdict::Asked;
 
 /// The packages whose tests need what only a guest has.
-const PACKAGES: [&str; 3] = ["stockade-line-tests", "stockade-escape-tests", "stockade-executor"];
+const PACKAGES: [&str; 4] =
+    ["stockade-units-tests", "stockade-line-tests", "stockade-escape-tests", "stockade-executor"];
 /// How much of a failed executable's output is repeated on the terminal; the log has it all.
 const SHOWN_BYTES: usize = 8 << 10;
 

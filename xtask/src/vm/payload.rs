@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The packages whose binaries the tests look for in `STOCKADE_BIN_DIR`.
-const BINARIES: [&str; 3] = ["stockade-cli", "stockade-init", "stockade-attack"];
+const BINARIES: [&str; 5] =
+    ["stockade-cli", "stockade-daemon", "stockade-executor", "stockade-init", "stockade-attack"];
 /// Room for the file system's own tables beside the files.
 const SPARE_BYTES: u64 = 32 << 20;
 const SCRIPTS: [(&str, &str); 3] = [
@@ -53,9 +54,12 @@ pub(crate) struct Order<'a> {
 }
 
 pub(crate) fn make(workspace: &Workspace, order: &Order<'_>, directory: &Path) -> Result<Payload> {
-    let binaries = workspace.build(&["build"], &BINARIES.map(str::to_owned))?;
-    let tests = workspace.build(&["test", "--no-run"], order.packages)?;
-    let tests: Vec<_> = tests.into_iter().filter(|built| built.is_test).collect();
+    // All of it, as the suite of this machine is built: of single packages cargo would build another choice of
+    // features, and so everything once more.
+    let built = workspace.build(&["build", "--workspace", "--all-targets"], &[])?;
+    let (tests, binaries): (Vec<_>, Vec<_>) = built.into_iter().partition(|built| built.is_test);
+    let tests: Vec<_> = tests.into_iter().filter(|built| order.packages.contains(&built.package)).collect();
+    let binaries = binaries.iter().filter(|built| BINARIES.contains(&built.package.as_str()));
     if let Some(package) =
         order.packages.iter().find(|name| tests.iter().all(|built| built.package != **name))
     {
@@ -67,7 +71,7 @@ pub(crate) fn make(workspace: &Workspace, order: &Order<'_>, directory: &Path) -
         fs::remove_dir_all(&tree).with_context(|| format!("can't remove {}", tree.display()))?;
     }
     let mut bytes = SPARE_BYTES;
-    for built in binaries.iter().filter(|built| !built.is_test) {
+    for built in binaries {
         bytes += place(&built.path, &tree.join("bin").join(&built.target))?;
     }
     for built in &tests {

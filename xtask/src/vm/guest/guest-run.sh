@@ -51,6 +51,7 @@ part() {
     [ "$1" = session ] || return
     case $2 in
         line) echo exit_codes:: ;;
+        units) echo serve:: ;;
         escape) echo read_outside:: ;;
         *) echo cgroup::live::kill ;;
     esac

@@ -1,0 +1,126 @@
+//! One execution while this daemon has it in hand, and the table of them. What has ended is on record only.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use stockade_proto::Cancel;
+use stockade_proto::link::Started;
+use stockade_store::ExecutionId;
+use tokio::sync::{Semaphore, watch};
+
+use crate::ending::Ending;
+
+#[derive(Debug, Clone)]
+pub enum Phase {
+    /// On record, and handed to the executor.
+    Dispatched,
+    Running(Arc<Started>),
+    /// On record as such.
+    Ended(Arc<Ending>),
+}
+
+#[derive(Debug)]
+pub struct Execution {
+    pub id: ExecutionId,
+    pub principal: String,
+    pub dispatched: Instant,
+    started_ms: OnceLock<i64>,
+    /// Whoever writes to its stdin now.
+    pub(crate) stdin: Arc<Semaphore>,
+    late: Mutex<Option<Cancel>>,
+    phase: watch::Sender<Phase>,
+}
+
+impl Execution {
+    pub fn phase(&self) -> Phase {
+        self.phase.borrow().clone()
+    }
+
+    /// A view that changes with the phase.
+    pub fn watch(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Until it has ended and that is on record.
+    pub async fn ended(&self) -> Arc<Ending> {
+        let mut view = self.watch();
+        loop {
+            if let Phase::Ended(ending) = &*view.borrow_and_update() {
+                return Arc::clone(ending);
+            }
+            match view.changed().await {
+                // An error can't be: the sender is ours.
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
+    /// To be stopped as soon as the executor knows it: an order that comes before finds nothing to stop, and whoever
+    /// gave it may be gone by then.
+    pub(crate) fn to_stop(&self, by: Cancel) {
+        *self.late.lock().unwrap_or_else(PoisonError::into_inner) = Some(by);
+    }
+
+    /// Whoever takes it gives the order, once.
+    pub(crate) fn take_stop(&self) -> Option<Cancel> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// When its sandbox began to be built.
+    pub fn started_ms(&self) -> Option<i64> {
+        self.started_ms.get().copied()
+    }
+
+    pub(crate) fn turn(&self, phase: Phase) {
+        if let Phase::Running(_) = &phase {
+            self.started_ms.get_or_init(now_ms);
+        }
+        self.phase.send_modify(|now| {
+            if !matches!(now, Phase::Ended(_)) {
+                *now = phase;
+            }
+        });
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct InHand {
+    table: Mutex<HashMap<ExecutionId, Arc<Execution>>>,
+}
+
+impl InHand {
+    fn table(&self) -> MutexGuard<'_, HashMap<ExecutionId, Arc<Execution>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, id: ExecutionId, principal: &str) -> Arc<Execution> {
+        let phase = watch::Sender::new(Phase::Dispatched);
+        let (principal, dispatched) = (principal.to_owned(), Instant::now());
+        let (started_ms, stdin, late) = (OnceLock::new(), Arc::new(Semaphore::new(1)), Mutex::default());
+        let execution = Arc::new(Execution { id, principal, dispatched, started_ms, stdin, late, phase });
+        self.table().insert(id, Arc::clone(&execution));
+        execution
+    }
+
+    pub fn get(&self, id: ExecutionId) -> Option<Arc<Execution>> {
+        self.table().get(&id).cloned()
+    }
+
+    pub(crate) fn remove(&self, id: ExecutionId) {
+        self.table().remove(&id);
+    }
+
+    pub fn all(&self) -> Vec<Arc<Execution>> {
+        self.table().values().cloned().collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table().is_empty()
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

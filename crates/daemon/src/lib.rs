@@ -1,0 +1,30 @@
+//! The service: doors, admission, the pipeline, dispatch, records. It plans no walls and builds none; executors
+//! do, and it reaches them over a socketpair. `pipeline` is the whole story.
+
+pub mod admission;
+pub mod attached;
+pub mod config;
+pub mod core;
+pub mod denied;
+pub mod dispatch;
+pub mod doors;
+pub mod ending;
+pub mod events;
+pub mod execution;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
+mod inherited;
+pub mod logging;
+pub mod metrics;
+pub mod pipeline;
+pub mod principal;
+pub mod record;
+mod retention;
+pub mod seat;
+mod service;
+mod stray;
+pub mod systemd;
+
+pub use inherited::Inherited;
+pub use service::{Orders, ServeError, Stop, serve};

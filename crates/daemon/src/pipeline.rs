@@ -1,0 +1,258 @@
+//! The line of the service, one verb per line: receive (a door) → admit → plan → open → dispatch → stream → close →
+//! record. Every door comes through [`start`]; there is no other way to an executor.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stockade_proto::link::{Execute, Place, Started, Stop};
+use stockade_proto::{Code, Command, Request};
+use stockade_store::ExecutionId;
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use crate::admission::Seat;
+use crate::attached::Attached;
+use crate::core::Core;
+use crate::denied::Denied;
+use crate::ending::Ending;
+use crate::execution::{Execution, Phase};
+use crate::principal::Principal;
+use crate::record::{Open, OpenedAs};
+
+/// How a request came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Door {
+    Http,
+    V1,
+    Socket,
+}
+
+impl Door {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::V1 => "v1",
+            Self::Socket => "socket",
+        }
+    }
+}
+
+/// What a door made of a caller's bytes.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub door: Door,
+    pub principal: Principal,
+    pub request: Request,
+    /// The same principal with the same key means the same execution.
+    pub key: Option<String>,
+}
+
+/// An admitted request, complete: what the executor gets, and how records name it.
+#[derive(Debug)]
+pub struct Order {
+    pub id: ExecutionId,
+    pub door: Door,
+    pub principal: String,
+    pub request: Request,
+    /// The workspace that was checked: the executor takes no other.
+    pub place: Place,
+    pub key: Option<String>,
+    /// The command as text, with what looks like a token taken out.
+    pub shown: String,
+}
+
+/// What became of asking.
+#[derive(Debug, Clone)]
+pub enum Start {
+    New(Arc<Execution>),
+    /// Of an earlier request with the same key; it may have ended long ago.
+    Known(ExecutionId),
+}
+
+/// The same, for a caller that waits for the end.
+#[derive(Debug)]
+pub enum AttachedStart {
+    New(Attached),
+    Known(ExecutionId),
+}
+
+/// Returns when the execution is on record and on its way; it goes on whether or not the caller does.
+pub async fn start(core: &Arc<Core>, ask: Ask) -> Result<Start, Denied> {
+    begin(core, ask, |_, start| start).await
+}
+
+/// A caller that leaves takes its execution along, also before it hears of it: what nobody took is ended.
+pub async fn start_attached(core: &Arc<Core>, ask: Ask) -> Result<AttachedStart, Denied> {
+    begin(core, ask, |core, start| match start {
+        Start::New(execution) => AttachedStart::New(Attached::new(core, execution)),
+        Start::Known(known) => AttachedStart::Known(known),
+    })
+    .await
+}
+
+async fn begin<T: Send + 'static>(
+    core: &Arc<Core>,
+    ask: Ask,
+    hand: fn(&Arc<Core>, Start) -> T,
+) -> Result<T, Denied> {
+    // What no kernel takes waits for no place.
+    stockade_policy::check_length(&ask.request.command).map_err(Denied::from)?;
+    if let Some(known) = known(core, &ask).await? {
+        return Ok(hand(core, Start::Known(known)));
+    }
+    let asked = Instant::now();
+    let seat = core.admission.admit(&ask.principal).await?;
+    core.metrics.waited(asked.elapsed());
+    let order = planned(core, ask).await?;
+    let (tell, told) = oneshot::channel();
+    // A task of its own: a caller that leaves now would leave half an execution on record.
+    let core = Arc::clone(core);
+    tokio::spawn(async move {
+        let opened = open(&core, seat, order).await.map(|start| hand(&core, start));
+        // Unheard, or never taken out again: dropped, and with it what hangs on it.
+        drop(tell.send(opened));
+    });
+    told.await.unwrap_or_else(|_| Err(Denied::stopping()))
+}
+
+async fn open(core: &Arc<Core>, seat: Seat, order: Order) -> Result<Start, Denied> {
+    let open = match core.record.open(&order).await? {
+        OpenedAs::New(open) => open,
+        OpenedAs::Known(known) => return Ok(Start::Known(known)),
+    };
+    let execution = core.in_hand.insert(order.id, &order.principal);
+    tokio::spawn(carry_out(Arc::clone(core), seat, order, *open, Arc::clone(&execution)));
+    Ok(Start::New(execution))
+}
+
+async fn known(core: &Core, ask: &Ask) -> Result<Option<ExecutionId>, Denied> {
+    match &ask.key {
+        Some(key) => core.record.by_key(ask.principal.name(), key).await,
+        None => Ok(None),
+    }
+}
+
+/// On a thread that may wait: a caller names the path, and what answers there may be a network file system that does
+/// not. Few at a time, so that those which hang leave threads for the store.
+async fn planned(core: &Arc<Core>, ask: Ask) -> Result<Order, Denied> {
+    let place = Arc::clone(&core.plans).acquire_owned();
+    let place = tokio::time::timeout(PLANNED, place).await.ok().and_then(Result::ok).ok_or_else(|| {
+        Denied::refuse(Code::TooBusy, "too many workspaces are being looked at", "Try again in a moment.")
+            .after(Duration::from_secs(1))
+    })?;
+    let own = Arc::clone(core);
+    let order = tokio::task::spawn_blocking(move || {
+        let order = plan(&own, ask);
+        drop(place);
+        order
+    });
+    order.await.unwrap_or_else(|_| Err(Denied::stopping()))
+}
+
+/// The service's own terms: everything else is planned where the walls are built, from the host as it is there.
+fn plan(core: &Core, ask: Ask) -> Result<Order, Denied> {
+    let Ask { door, principal, request, key } = ask;
+    let config = core.config();
+    let workspace = config.workspaces.check(&request)?;
+    let request = Request { workspace: workspace.path, ..request };
+    config.check_profile(&request.profile)?;
+    let shown = shown(core, &request.command);
+    Ok(Order {
+        id: ExecutionId::new(),
+        door,
+        principal: principal.name().to_owned(),
+        request,
+        place: workspace.place,
+        key,
+        shown,
+    })
+}
+
+async fn carry_out(core: Arc<Core>, seat: Seat, order: Order, open: Open, execution: Arc<Execution>) {
+    let begun = Instant::now();
+    let Open { ticket, output } = open;
+    let id = order.id;
+    let execute = Execute { execution: id.to_string(), request: order.request, place: order.place };
+    let ending = match core.dispatch.execute(execute, output).await {
+        Ok(result) => Ending::Result(Box::new(result)),
+        Err(denied) => Ending::NotRun(denied.why),
+    };
+    let ending = Arc::new(ending);
+    core.record.close(ticket, execution.started_ms(), Arc::clone(&ending)).await;
+    core.metrics.ended(&ending, begun.elapsed());
+    core.events.ended(&execution, &ending);
+    drop(seat);
+    core.in_hand.remove(id);
+    execution.turn(Phase::Ended(ending));
+}
+
+/// The executor's word that the sandbox of an execution is being built.
+pub(crate) fn started(core: &Core, started: Started) {
+    let Ok(id) = started.execution.parse::<ExecutionId>() else { return };
+    let Some(execution) = core.in_hand.get(id) else { return };
+    core.metrics.spawned(execution.dispatched.elapsed());
+    core.events.started(&execution);
+    execution.turn(Phase::Running(Arc::new(started)));
+    if let Some(by) = execution.take_stop() {
+        let dispatch = core.dispatch.clone();
+        tokio::spawn(async move {
+            if let Err(denied) = dispatch.stop(Stop { execution: id.to_string(), by }).await {
+                warn!(execution = %id, "it is not stopped: {}", denied.message());
+            }
+        });
+    }
+    let record = core.record.clone();
+    tokio::spawn(async move {
+        // The record of a short one says so with its end: one transaction less for each.
+        if tokio::time::timeout(WORTH_A_NOTE, execution.ended()).await.is_err()
+            && let Some(started_ms) = execution.started_ms()
+        {
+            record.running(id, started_ms).await;
+        }
+    });
+}
+
+/// How long an execution runs before its row says so. Whoever looks at it sooner sees it all the same.
+/// For others to have been planned.
+const PLANNED: Duration = Duration::from_secs(10);
+/// Plans at a time.
+pub(crate) const PLANS: usize = 8;
+const WORTH_A_NOTE: Duration = Duration::from_millis(100);
+
+/// Of a command, before it is cut: what looks like a token and lies across the cut is still seen whole.
+const LOOKED_AT: usize = stockade_store::executions::COMMAND_LIMIT + (16 << 10);
+
+/// Characters of a command in the audit log; the record has more.
+const AUDITED: usize = 4096;
+
+impl Order {
+    pub(crate) fn audited_command(&self) -> String {
+        cut(self.shown.clone(), AUDITED)
+    }
+}
+
+fn shown(core: &Core, command: &Command) -> String {
+    let mut text = String::new();
+    match command {
+        Command::Argv(argv) => {
+            for arg in argv {
+                if text.len() >= LOOKED_AT {
+                    break;
+                }
+                text.push_str(if text.is_empty() { "" } else { " " });
+                text.push_str(&arg.to_string());
+            }
+        }
+        Command::Shell { text: shell, .. } => text.push_str(&shell.to_string()),
+    }
+    let text = core.redactor.redact(text.as_bytes());
+    cut(String::from_utf8_lossy(&text).into_owned(), stockade_store::executions::COMMAND_LIMIT)
+}
+
+fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
+}

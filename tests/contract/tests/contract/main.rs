@@ -1,0 +1,13 @@
+//! The HTTP door against its contract, end to end.
+
+#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+
+mod bad_input;
+mod compatible;
+mod crowds;
+mod executions;
+mod leaving;
+mod protocol;
+mod slow;
+mod starting;
+mod walls;

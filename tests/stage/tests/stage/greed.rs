@@ -1,0 +1,134 @@
+//! Callers that may call, and want all of it: what they hold is theirs, and others are served.
+
+use std::time::Duration;
+
+use serde_json::json;
+use stockade_line_tests::{World, status_kib, until};
+use stockade_proto::door::method;
+use stockade_stage_tests::Service;
+
+/// Far above what the service needs, far below what it would hold without a bound: 200 answers of 6 MiB.
+const HELD_KIB: u64 = 160 << 10;
+
+#[test]
+fn answers_that_nobody_reads_are_not_made() {
+    let world = World::new();
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    // Bytes that are six times as long as JSON.
+    let start = json!({ "workspace": world.work(), "shell": "head -c 4000000 /dev/zero" });
+    let id = wire.ok(method::START, &start)["id"].clone();
+    assert_eq!(wire.ok(method::WAIT, &json!({ "id": id }))["ending"]["result"]["exit_code"], 0);
+    let mut greedy = service.connect();
+    for _ in 0..200 {
+        greedy.ask(method::READ, &json!({ "id": id, "limit": 1 << 20 }));
+    }
+    // The first answers fill the socket and the queue; what comes after would be in memory.
+    std::thread::sleep(Duration::from_secs(1));
+    let held = status_kib(service.pid(), "VmHWM").expect("it runs");
+    assert!(held < HELD_KIB, "{held} KiB");
+    wire.is_well();
+}
+
+/// Writes that wait for commands that never read take no room from the orders of others.
+#[test]
+fn writes_that_wait_hold_up_nobody_else() {
+    let world = World::new();
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    let mut hoarding = Vec::new();
+    for _ in 0..4 {
+        let start = json!({ "workspace": world.work(), "command": ["sleep", "1000"], "stdin": true });
+        let id = wire.ok(method::START, &start)["id"].clone();
+        until("it to run", || {
+            (wire.ok(method::GET, &json!({ "id": id }))["state"] == "running").then_some(())
+        });
+        let mut writer = service.connect();
+        for _ in 0..32 {
+            writer.ask(method::WRITE, &json!({ "id": id, "bytes": "x".repeat(560 << 10) }));
+        }
+        hoarding.push((writer, id));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    for _ in 0..5 {
+        let start = json!({ "workspace": world.work(), "shell": "echo hi" });
+        let id = wire.ok(method::START, &start)["id"].clone();
+        let ended = wire.ok(method::WAIT, &json!({ "id": id }));
+        assert_eq!(ended["ending"]["result"]["exit_code"], 0, "{ended}");
+    }
+    for (_, id) in &hoarding {
+        assert_eq!(wire.ok(method::STOP, &json!({ "id": id }))["stopped"], true);
+    }
+}
+
+/// What was taken of a write is told, so that a caller can go on behind it.
+#[test]
+fn a_write_that_is_not_taken_whole_says_how_much_was() {
+    let world = World::new();
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    let shell = "until [ -e go ]; do sleep 0.1; done; wc -c";
+    let start = json!({ "workspace": world.work(), "shell": shell, "stdin": true });
+    let id = wire.ok(method::START, &start)["id"].clone();
+    until("it to run", || (wire.ok(method::GET, &json!({ "id": id }))["state"] == "running").then_some(()));
+    let all = 300_000_usize;
+    let busy = wire.error(method::WRITE, &json!({ "id": id, "bytes": "x".repeat(all) }));
+    let taken = busy["data"]["written"].as_u64().and_then(|taken| usize::try_from(taken).ok());
+    let taken = taken.unwrap_or_else(|| panic!("{busy}"));
+    assert!(taken > 0 && taken < all, "{busy}");
+    std::fs::write(world.work().join("go"), "").expect("a file");
+    wire.ok(method::WRITE, &json!({ "id": id, "bytes": "x".repeat(all - taken), "end": true }));
+    assert_eq!(wire.ok(method::WAIT, &json!({ "id": id }))["ending"]["result"]["exit_code"], 0);
+    let output = wire.ok(method::READ, &json!({ "id": id }));
+    assert_eq!(output["chunks"][0]["bytes"], format!("{all}\n"), "{output}");
+}
+
+/// The same by writers that leave at once: what the executor still holds of theirs is theirs.
+#[test]
+fn writers_that_leave_hold_up_nobody_else() {
+    let world = World::new();
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    let mut ids = Vec::new();
+    for _ in 0..6 {
+        let start = json!({ "workspace": world.work(), "command": ["sleep", "1000"], "stdin": true });
+        ids.push(wire.ok(method::START, &start)["id"].clone());
+    }
+    for id in &ids {
+        until("it to run", || {
+            (wire.ok(method::GET, &json!({ "id": id }))["state"] == "running").then_some(())
+        });
+    }
+    for _ in 0..40 {
+        let mut writer = service.connect();
+        for id in &ids {
+            writer.ask(method::WRITE, &json!({ "id": id, "bytes": "x".repeat(60_000) }));
+        }
+        // A frame that is none ends the connection, and the calls with it.
+        drop(writer.write(b"}\n"));
+        writer.end_writing();
+    }
+    for _ in 0..3 {
+        let start = json!({ "workspace": world.work(), "shell": "echo hi" });
+        let id = wire.ok(method::START, &start)["id"].clone();
+        let ended = wire.ok(method::WAIT, &json!({ "id": id }));
+        assert_eq!(ended["ending"]["result"]["exit_code"], 0, "{ended}");
+    }
+    for id in &ids {
+        assert_eq!(wire.ok(method::STOP, &json!({ "id": id }))["stopped"], true);
+    }
+}
+
+/// One thread serves all; what takes time is not done on it.
+#[test]
+fn a_command_of_many_megabytes_keeps_nobody_waiting() {
+    let world = World::new();
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    let mut greedy = service.connect();
+    let argv: Vec<String> = (0..110).map(|_| "x".repeat(130_000)).collect();
+    let asked = greedy.ask(method::START, &json!({ "workspace": world.work(), "command": argv }));
+    wire.is_well();
+    let refused = greedy.answer(asked).expect_err("no kernel takes that");
+    assert_eq!(refused["data"]["code"], "SK-R003", "{refused}");
+}
