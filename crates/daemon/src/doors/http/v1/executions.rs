@@ -17,8 +17,6 @@ use crate::pipeline::{self, Ask, Start};
 
 /// Of a body that is not as it should be, in an answer.
 const REASON: usize = 300;
-/// For the link's frames, whatever the bytes become as JSON.
-const STDIN_PIECE: usize = 128 << 10;
 const WAIT_DEFAULT_MS: u64 = 30_000;
 
 /// One that can't be an id is not on record either.
@@ -101,14 +99,7 @@ pub(in crate::doors::http) async fn stop(door: &Door, asked: Asked) -> Result<Re
 
 pub(in crate::doors::http) async fn stdin(door: &Door, asked: Asked) -> Result<Reply, Denied> {
     let (id, end) = (id(&asked)?, asked.query.flag("end"));
-    let mut pieces = asked.body.chunks(STDIN_PIECE).peekable();
-    if pieces.peek().is_none() {
-        door.core.write(&asked.principal, id, Bytes::default(), end).await?;
-    }
-    while let Some(piece) = pieces.next() {
-        let last = pieces.peek().is_none();
-        door.core.write(&asked.principal, id, Bytes::from(piece), end && last).await?;
-    }
+    door.core.write(&asked.principal, id, Bytes::from(asked.body), end).await?;
     Ok(Reply::nothing(StatusCode::NO_CONTENT).of(id))
 }
 
