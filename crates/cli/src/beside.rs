@@ -2,10 +2,10 @@
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use stockade_executor::Abort;
-use stockade_proto::{Code, Fault};
+use stockade_proto::{Code, Fault, install};
 
 /// In its place, with the same arguments. Only comes back with why not.
 pub(crate) fn become_program(name: &str) -> Abort {
@@ -20,8 +20,7 @@ pub(crate) fn become_program(name: &str) -> Abort {
 pub(crate) fn find(name: &str) -> Result<PathBuf, Fault> {
     let own = std::env::current_exe()
         .map_err(|error: io::Error| failed(&format!("this program's own place is not known: {error}")))?;
-    let directory = own.parent().unwrap_or(Path::new("/"));
-    let places = [directory.join(name), directory.join("../libexec/stockade").join(name)];
+    let places = install::places(&own, name);
     let missing =
         || failed(&format!("{name} is not at {} nor at {}", places[0].display(), places[1].display()));
     places.iter().find(|place| place.is_file()).cloned().ok_or_else(missing)

@@ -7,6 +7,7 @@ mod code;
 pub mod door;
 mod egress;
 mod event;
+pub mod install;
 mod layer;
 pub mod link;
 mod outcome;

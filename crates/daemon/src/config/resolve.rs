@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use stockade_policy::ProfileError;
-use stockade_proto::{Code, Refusal, link};
+use stockade_proto::{Code, Refusal, install, link};
 use stockade_store::executions::Keep;
 
 use super::surroundings::{self as variable, Scope, Surroundings};
@@ -27,10 +27,6 @@ const BYTES: u64 = 10 << 30;
 const MOST_RUNNING: usize = 160;
 /// What fits a socket's address, with its NUL.
 const SOCKET_PATH: usize = 107;
-
-/// Whoever can replace one of these is the service.
-const PROGRAMS: [&str; 5] =
-    ["stockade", "stockaded", "stockade-executor", "stockade-init", "stockade-client"];
 
 const SYSTEM_STATE: &str = "/var/lib/stockade";
 const SYSTEM_SOCKET: &str = "/run/stockade/stockade.sock";
@@ -294,13 +290,11 @@ impl Resolve<'_> {
     }
 }
 
-/// All of an install, wherever one looks for the others: beside this one, or below `libexec`.
+/// All of an install: wherever this one looks for the others, and where people find theirs if this is in `libexec`.
 fn programs(program: &Path) -> impl Iterator<Item = PathBuf> {
-    let beside = program.parent().map(Path::to_owned);
-    let below = beside.as_ref().and_then(|bin| bin.parent()).map(|above| above.join("libexec/stockade"));
-    let others = |directory: PathBuf| PROGRAMS.map(|name| directory.join(name));
+    let others = install::PROGRAMS.into_iter().flat_map(|name| install::places(program, name));
     let people = program.ancestors().nth(3).map(|prefix| prefix.join("bin/stockade"));
-    beside.into_iter().flat_map(others).chain(below).chain(people)
+    others.chain(people)
 }
 
 pub(super) fn invalid(message: impl Into<String>, remedy: impl Into<String>) -> ProfileError {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::Value;
+use stockade_proto::install;
 use stockade_proto::link::{self, Greeting, Hello, Started, VERSION, method};
 use stockade_rpc::{Connection, Context, Error, Framing, Limits, Params, Peer, Service, Speak};
 use tokio::net::UnixStream;
@@ -62,12 +63,9 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Beside the running executable, or in the install's libexec directory; never through PATH.
     pub fn find() -> io::Result<PathBuf> {
         let own = std::env::current_exe()?;
-        let directory = own.parent().unwrap_or(Path::new("/"));
-        let places = [directory.join(NAME), directory.join("../libexec/stockade").join(NAME)];
-        places.into_iter().find(|place| place.is_file()).ok_or_else(|| {
+        install::places(&own, NAME).into_iter().find(|place| place.is_file()).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::NotFound,
                 format!("{NAME} is not beside {}: build or install it there", own.display()),

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,7 +25,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::DumpableBehavior;
 use stockade_launch::{ToInit, wall};
 use stockade_policy::Ground;
-use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Stdin};
+use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Stdin, install};
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
 
 use crate::Abort;
@@ -65,12 +65,10 @@ fn fault(what: &str, error: &dyn std::fmt::Display) -> Abort {
     .into()
 }
 
-/// Beside the running executable, or in the install's libexec directory; never through PATH.
 pub fn find_init() -> Result<PathBuf, Abort> {
     let own = std::env::current_exe()
         .map_err(|error| fault("the path of this program can't be read from /proc", &error))?;
-    let directory = own.parent().unwrap_or(Path::new("/"));
-    let places = [directory.join(INIT_NAME), directory.join("../libexec/stockade").join(INIT_NAME)];
+    let places = install::places(&own, INIT_NAME);
     places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
         Fault::new(
             Code::InitMissing,
