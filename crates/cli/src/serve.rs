@@ -4,28 +4,13 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 
 use clap::Args;
-use stockade_executor::Abort;
-use stockade_executor::cgroup::{Host, TreeKill};
-use stockade_proto::{Code, Fault, Limits, Refusal};
+use stockade_executor::{Abort, limits_want_a_scope};
+use stockade_proto::{Code, Fault};
 
 use crate::run::{enter_scope, in_scope};
 use crate::{beside, say};
 
 const NAME: &str = "stockaded";
-
-/// One of each kind that takes a controller.
-const LIMITS: Limits = Limits {
-    memory_bytes: Some(1 << 30),
-    cpu_millicores: Some(1000),
-    cpu_seconds: None,
-    processes: Some(64),
-    open_files: None,
-    file_size_bytes: None,
-    wall_ms: None,
-    output_bytes: None,
-    scratch_bytes: 0,
-    grace_ms: 0,
-};
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
@@ -38,7 +23,7 @@ pub(crate) struct ServeArguments {
 pub(crate) fn serve(arguments: &ServeArguments) -> Result<u8, Abort> {
     stockade_executor::check_ground()?;
     let program = beside::find(NAME)?;
-    if let Some(refusal) = needs_scope().filter(|_| !in_scope() && serves(&arguments.options)) {
+    if let Some(refusal) = limits_want_a_scope().filter(|_| !in_scope() && serves(&arguments.options)) {
         // It comes back where there is no user manager: what limits need is told to who asks for them, and others
         // are served.
         say::warning(&format!("limits can't be held here: {}", enter_scope(refusal)));
@@ -56,11 +41,4 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<u8, Abort> {
 fn serves(options: &[OsString]) -> bool {
     const TOLD: [&str; 5] = ["--help", "-h", "--version", "-V", "--check"];
     !options.iter().any(|option| TOLD.iter().any(|told| option == told))
-}
-
-/// Whether the limits of executions need a cgroup that systemd's user manager would give.
-fn needs_scope() -> Option<Refusal> {
-    let unavailable = Host::detect().ok()?.availability(&LIMITS, TreeKill::PidNamespace).err()?;
-    let refusal = || Refusal::new(Code::LayerUnavailable, unavailable.to_string(), unavailable.remedy());
-    unavailable.a_scope_helps().then(refusal)
 }

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use stockade_proto::{Enforcement, Layer, Limits, Mode, Network, Plan, Requirement, SocketMode, State};
+use stockade_proto::{
+    Code, Enforcement, Layer, Limits, Mode, Network, Plan, Refusal, Requirement, SocketMode, State,
+};
 
 use crate::cgroup::{self, CgroupError, Group, TreeKill};
 
@@ -148,6 +150,14 @@ pub fn settle_limits() -> LayerFact {
     });
     let unavailable = settled.err().map(|error: CgroupError| (error.to_string(), error.remedy()));
     LayerFact { layer: Layer::Limits, unavailable }
+}
+
+/// What would hold limits where this process can't, if systemd's user manager gave it a scope: why it can't. None where
+/// it can, or where no scope would help.
+pub fn limits_want_a_scope() -> Option<Refusal> {
+    let unavailable = cgroup::Host::detect().ok()?.availability(&LIMITS, TreeKill::PidNamespace).err()?;
+    let refusal = || Refusal::new(Code::LayerUnavailable, unavailable.to_string(), unavailable.remedy());
+    unavailable.a_scope_helps().then(refusal)
 }
 
 /// A program with an AppArmor profile of its own may have been granted what others are denied; whether

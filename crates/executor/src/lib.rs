@@ -22,7 +22,7 @@ use stockade_proto::{ExecutionResult, Fault, LimitKind, Outcome, Refusal, exit};
 use thiserror::Error;
 
 pub use descriptors::raise_descriptors;
-pub use enforcement::{LayerFact, layer_facts, settle_limits};
+pub use enforcement::{LayerFact, layer_facts, limits_want_a_scope, settle_limits};
 pub use prepare::{Beginning, Begun, Ready, Recipe, Spare, begin, begin_under, begin_with, check_ground};
 pub use spawn::find_init;
 pub use stream::{Destination, Input, Io};

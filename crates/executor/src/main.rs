@@ -1,5 +1,5 @@
-//! `stockade-executor`: the execution core behind a link. The daemon starts one per Unix user, with the link as
-//! descriptor 3 and a socket for output files as descriptor 4; it does what the link says, and ends with it.
+//! `stockade-executor`: the execution core behind a link. The daemon starts it with the link as its stdin and a socket
+//! for output files as its stdout; it does what the link says, and ends with it.
 
 mod serve;
 
