@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::Host;
 use super::dir::{Dir, is_barren};
@@ -40,7 +41,7 @@ pub fn sweep(host: &Host) -> SweepReport {
             continue;
         }
         // Another user's: what is left there is for that user to remove, and no fault of ours.
-        if access(&place.path, Access::WRITE_OK).is_err() {
+        if access(&place.path, Access::WRITE_OK) == Err(Errno::ACCESS) {
             continue;
         }
         let (base, names) = match list(&place.path) {

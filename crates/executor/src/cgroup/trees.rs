@@ -315,6 +315,27 @@ fn sweep_ends_the_dead_and_nobody_else() {
     assert!(sweep(&host).removed.is_empty());
 }
 
+/// What another user left is that user's. Root may write anywhere, so that this shows nothing to root.
+#[test]
+fn sweep_leaves_what_it_may_not_write() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tree = FakeTree::new();
+    let mount = tree.v2_root("cg", ALL);
+    let top = tree.group(&mount, "stockade", "");
+    let dead = Owner { started: tree.owner.started + 1, ..tree.owner }.group_name(0);
+    tree.group(&top, &dead, "");
+    let closed = |mode| std::fs::set_permissions(&top, std::fs::Permissions::from_mode(mode)).unwrap();
+    closed(0o555);
+    let report = sweep(&v2(&tree, &mount, "/", 0));
+    closed(0o755);
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(report.removed, [dead], "{report:?}");
+    } else {
+        assert!(report.removed.is_empty() && report.faults.is_empty(), "{report:?}");
+        assert!(top.join(&dead).exists());
+    }
+}
+
 #[test]
 fn sweep_looks_into_sibling_scopes_of_our_slice() {
     let tree = FakeTree::new();
