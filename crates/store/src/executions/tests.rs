@@ -202,3 +202,23 @@ fn who_has_most_makes_room_and_others_keep_theirs() {
     let left = greedy.iter().filter(|id| room.executions.get(**id).unwrap().is_some()).count();
     assert!((5..20).contains(&left), "{left}");
 }
+
+/// Records of one age out at every look; the other's gigabytes are removed all the same.
+#[test]
+fn what_is_old_does_not_keep_what_is_large() {
+    let room = Room::new();
+    let old = room.start("ana");
+    room.end(old, 76);
+    std::thread::sleep(Duration::from_millis(30));
+    let large: Vec<_> = (0..20).map(|_| room.start("ben")).collect();
+    for id in &large {
+        room.end(*id, 5000);
+    }
+    let keep = Keep { age: Duration::from_millis(20), bytes: 30_000 };
+    let first = room.executions.retain(keep).unwrap();
+    assert!(first.executions > 0 && first.more, "{first:?}");
+    let keep = Keep { age: Duration::from_secs(3600), ..keep };
+    while room.executions.retain(keep).unwrap().more {}
+    let left = large.iter().filter(|id| room.executions.get(**id).unwrap().is_some()).count();
+    assert!((1..8).contains(&left), "{left}");
+}

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::json;
-use stockade_store::audit::{Entry, Kind, Opening, export, verify};
+use stockade_store::audit::{Entry, Kind, Note, Opening, export, verify};
 use stockade_store::executions::{End, NewExecution, State};
 use stockade_store::output::{Cursor, Frames, Rest, Stream};
 use stockade_store::{Audit, ExecutionId, Store};
@@ -201,6 +201,8 @@ fn an_end_that_is_not_in_the_log_is_noted_at_the_next_start() {
     store.executions.start(new(id)).unwrap();
     let opening = Opening { execution: id, principal: "ana".into(), body: json!({}) };
     drop(store.audit.append(opening).unwrap());
+    // Somebody asked for its end, which is none.
+    store.audit.note(Note { execution: Some(id), principal: "ben".into(), body: json!({}) }).unwrap();
     let end = End { result: json!({}), ..End::default() };
     store.executions.ended(id, end).unwrap();
     drop(store);
@@ -213,6 +215,6 @@ fn an_end_that_is_not_in_the_log_is_noted_at_the_next_start() {
             .collect();
         let noted = &of_it.last().unwrap().body;
         // Once, however often it is opened.
-        assert_eq!((of_it.len(), noted), (2, &json!({ "event": "end-not-logged" })));
+        assert_eq!((of_it.len(), noted), (3, &json!({ "event": "end-not-logged" })));
     }
 }
