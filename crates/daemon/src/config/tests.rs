@@ -390,3 +390,45 @@ fn a_file_that_makes_one_wait_or_does_not_end_is_refused() {
         assert!(error.refusal.message.contains(&path.display().to_string()), "{error}");
     }
 }
+
+#[test]
+fn nobody_gets_an_http_door_that_was_not_asked_for() {
+    let empty = || Some(SecretString::from(""));
+    for scope in [Scope::System, Scope::Unit] {
+        let around = around(scope);
+        assert!(parse("", &around).unwrap().config.http.is_none(), "{scope:?}");
+        // An empty secret is none.
+        let around = Surroundings { secret: empty(), ..around };
+        assert!(parse("", &around).unwrap().config.http.is_none(), "{scope:?}");
+        assert!(parse("[http]\nenabled = true\n", &around).unwrap().config.http.is_some(), "{scope:?}");
+        let around = Surroundings { secret: Some(SecretString::from("walrus-7")), ..around };
+        assert!(parse("", &around).unwrap().config.http.is_some(), "{scope:?}");
+    }
+    for scope in [Scope::Person, Scope::Root] {
+        assert!(parse("", &around(scope)).unwrap().config.http.is_some(), "{scope:?}");
+    }
+}
+
+#[test]
+fn a_reload_keeps_addresses_and_takes_credentials() {
+    let given = |text: &str, secret: Option<&str>| {
+        let secret = secret.map(SecretString::from);
+        parse(text, &Surroundings { secret, ..around(Scope::Person) }).unwrap().config
+    };
+    let before =
+        given("[http]\naddress = \"127.0.0.1:1\"\n[socket]\npath = \"/a\"\nuids = [7]\n", Some("old-walrus"));
+    let text = "[http]\naddress = \"127.0.0.1:2\"\n[socket]\npath = \"/b\"\nuids = [8]\n";
+    let (after, waits) = given(text, Some("new-walrus")).following(&before);
+    assert_eq!(waits, ["http.address", "socket.path"]);
+    let (http, socket) = (after.http.unwrap(), after.socket.unwrap());
+    assert_eq!((http.address.port(), http.secret.unwrap().expose_secret()), (1, "new-walrus"));
+    assert_eq!((socket.path.as_path(), socket.uids.as_slice()), (Path::new("/a"), &[8][..]));
+    // The open socket is no workspace's.
+    assert!(after.workspaces.closed.contains(&PathBuf::from("/a")));
+    // None is no reason to open a door that had one.
+    let (after, _) = given(text, None).following(&before);
+    assert_eq!(after.http.unwrap().secret.unwrap().expose_secret(), "old-walrus");
+    // A door that is taken out of the configuration stays until the restart, and lets nobody in.
+    let (after, _) = given("[socket]\nenabled = false\n", None).following(&before);
+    assert!(after.socket.unwrap().uids.is_empty());
+}

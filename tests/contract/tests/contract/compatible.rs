@@ -200,6 +200,17 @@ fn the_secret_is_wanted_and_is_nowhere_else() {
         // Before the body is looked at.
         without(fields, "{").is(401, r#"{"error":"Unauthorized"}"#);
     }
+    // A wrong token is not overlooked for the right secret; another scheme is a proxy's own.
+    let with = format!("X-Executor-Secret: {secret}\r\n");
+    let body = r#"{"command":"true"}"#;
+    for (more, status) in [
+        ("", 200),
+        ("Authorization: Basic eDp5\r\n", 200),
+        ("Authorization: Bearer nothing\r\n", 401),
+        (with.as_str(), 401),
+    ] {
+        assert_eq!(without(&format!("{with}{more}"), body).status, status, "{more}");
+    }
     let reply =
         service.execute(r#"{"command":"env; cat /proc/self/environ; ls /proc/*/environ | xargs cat"}"#);
     assert_eq!(reply.status, 200);
