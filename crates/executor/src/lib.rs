@@ -54,7 +54,7 @@ pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Resu
     let holds = placeholders::Holds::take(&plan)?;
     let running = parked.launch(&plan, execution, doors)?;
     // Init is at work; what others left behind can be removed meanwhile.
-    let swept = host.as_ref().map(cgroup::sweep);
+    let swept = host.and_then(|host| host.sweep_once());
     let planned = enforcement::of(&plan, running.group.as_ref());
     let supervised = supervise::supervise(&plan, running, io, watch, begun)?;
     let mut cleanup_faults = supervised.cleanup_faults;

@@ -3,18 +3,17 @@
 //! planned. Next on the line: `execute`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
-use stockade_policy::{
-    Caller, Ground, HostReport, LayerReport, Needs, Object, Request, Resolved, Sources, Unavailable,
-};
+use stockade_policy::{Ground, HostReport, Needs, Object, Request, Resolved, Sources, Unavailable};
 use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requirement, Stdin, link};
 
 use crate::cgroup;
-use crate::enforcement::layer_facts;
 use crate::publish::Door;
 use crate::spawn::Parked;
+use crate::survey::{Near, Outlook};
 use crate::{Abort, publish, spawn, survey};
 
 /// A request whose ground is known and can be had here.
@@ -25,7 +24,8 @@ pub struct Begun {
     needs: Needs,
     report: HostReport,
     ground: Ground,
-    limits: Option<cgroup::Host>,
+    limits: Option<Arc<cgroup::Host>>,
+    outlook: Arc<Outlook>,
 }
 
 /// A plan, and the sandbox that waits for it. Dropped, it leaves nothing behind.
@@ -33,7 +33,7 @@ pub struct Begun {
 pub struct Ready {
     pub plan: Plan,
     pub(crate) parked: Parked,
-    pub(crate) limits: Option<cgroup::Host>,
+    pub(crate) limits: Option<Arc<cgroup::Host>>,
     pub(crate) doors: Vec<Door>,
 }
 
@@ -46,21 +46,20 @@ pub struct Spare(Parked);
 pub struct Recipe {
     ground: Ground,
     stdin: Stdin,
-    counted: bool,
+    limits: Option<Arc<cgroup::Host>>,
 }
 
 impl Recipe {
     /// On the thread that it is to wait on.
     pub fn park(self) -> Result<Spare, Abort> {
-        let host = if self.counted { Some(detect()?) } else { None };
-        spawn::park(self.ground, self.stdin, host.as_ref()).map(Spare)
+        spawn::park(self.ground, self.stdin, self.limits.as_deref()).map(Spare)
     }
 }
 
 impl Ready {
     pub fn recipe(&self) -> Recipe {
         let stdin = self.plan.stdio.stdin;
-        Recipe { ground: self.parked.ground().clone(), stdin, counted: self.limits.is_some() }
+        Recipe { ground: self.parked.ground().clone(), stdin, limits: self.limits.clone() }
     }
 
     /// Ports inside, with the host's ports that lead to them from now on.
@@ -79,7 +78,7 @@ pub enum Beginning {
 impl Begun {
     /// The plan alone: nothing is changed on the host.
     pub fn plan(self) -> Result<Plan, Abort> {
-        plan(&self.request, &self.profile, &self.needs, self.report)
+        plan(&self.request, &self.profile, &self.needs, self.report, &self.outlook)
     }
 
     /// An init parked on the ground, and the plan that is made while it builds there. The calling thread must
@@ -90,21 +89,27 @@ impl Begun {
 
     /// As `ready`, on the sandbox that waits already, if it stands on the same ground.
     pub fn ready_on(self, spare: Option<Spare>) -> Result<Ready, Abort> {
-        let Self { request, profile, needs, report, ground, limits } = self;
+        let Self { request, profile, needs, report, ground, limits, outlook } = self;
         let parked = match spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin)) {
             Some(parked) => Ok(parked),
-            None => spawn::park(ground, request.stdin, limits.as_ref()),
+            None => spawn::park(ground, request.stdin, limits.as_deref()),
         };
         // What is wrong with the request is said before what is wrong with the host.
-        let plan = plan(&request, &profile, &needs, report)?;
+        let plan = plan(&request, &profile, &needs, report, &outlook)?;
         let parked = parked?;
         let doors = publish::open(&plan)?;
         Ok(Ready { plan, parked, limits, doors })
     }
 }
 
-fn plan(request: &Request, profile: &Resolved, needs: &Needs, report: HostReport) -> Result<Plan, Abort> {
-    let report = survey::complete(needs, report)?;
+fn plan(
+    request: &Request,
+    profile: &Resolved,
+    needs: &Needs,
+    report: HostReport,
+    outlook: &Outlook,
+) -> Result<Plan, Abort> {
+    let report = survey::complete(needs, report, outlook)?;
     Ok(stockade_policy::plan(request, profile, &report)?)
 }
 
@@ -136,11 +141,12 @@ fn is_filtered() -> bool {
 }
 
 pub fn begin(request: Request) -> Result<Beginning, Abort> {
-    let caller = survey::caller();
-    let workspace = survey::workspace(&request.workspace, &caller)?;
-    let profiles = survey::Profiles::new(&caller, Some(&workspace));
+    let outlook = Arc::new(Outlook::fresh());
+    let near = outlook.near();
+    let workspace = survey::workspace(&request.workspace, &near.caller)?;
+    let profiles = survey::Profiles::new(&near.caller, Some(&workspace));
     let profile = stockade_policy::resolve(&request.profile, &profiles)?;
-    begin_from(request, profile, caller, workspace)
+    begin_from(request, profile, workspace, &near, outlook)
 }
 
 /// As `begin`, with a service's profiles before the files of their names, and in that workspace or none.
@@ -148,9 +154,10 @@ pub fn begin_under(
     mut request: Request,
     place: link::Place,
     service: &survey::ServiceProfiles,
+    outlook: Arc<Outlook>,
 ) -> Result<Beginning, Abort> {
-    let caller = survey::caller();
-    let workspace = survey::workspace(&request.workspace, &caller)?;
+    let near = outlook.near();
+    let workspace = survey::workspace(&request.workspace, &near.caller)?;
     if workspace.path != request.workspace || (workspace.dev, workspace.ino) != (place.dev, place.ino) {
         return Err(Refusal::new(
             Code::WorkspaceMissing,
@@ -159,33 +166,35 @@ pub fn begin_under(
         )
         .into());
     }
-    let profiles = service.before(survey::Profiles::new(&caller, Some(&workspace)));
+    let profiles = service.before(survey::Profiles::new(&near.caller, Some(&workspace)));
     let mut profile = stockade_policy::resolve(&request.profile, &profiles)?;
     service.check(&profile)?;
     stockade_policy::hold_to_profile(&mut profile, &mut request);
-    begin_from(request, profile, caller, workspace)
+    begin_from(request, profile, workspace, &near, outlook)
 }
 
 /// As `begin`, with the profiles of `sources` in place of the files of the workspace, the user and the system.
 pub fn begin_with(request: Request, sources: &dyn Sources) -> Result<Beginning, Abort> {
-    let caller = survey::caller();
-    let workspace = survey::workspace(&request.workspace, &caller)?;
+    let outlook = Arc::new(Outlook::fresh());
+    let near = outlook.near();
+    let workspace = survey::workspace(&request.workspace, &near.caller)?;
     let profile = stockade_policy::resolve(&request.profile, sources)?;
-    begin_from(request, profile, caller, workspace)
+    begin_from(request, profile, workspace, &near, outlook)
 }
 
 fn begin_from(
     request: Request,
     profile: Resolved,
-    caller: Caller,
     workspace: Object,
+    near: &Near,
+    outlook: Arc<Outlook>,
 ) -> Result<Beginning, Abort> {
-    let needs = stockade_policy::needs(&profile, &request, &caller)?;
-    let mut report = survey::begin(&needs, workspace, caller, layers());
+    let needs = stockade_policy::needs(&profile, &request, &near.caller)?;
+    let mut report = survey::begin(&needs, workspace, near);
     let mut ground = stockade_policy::ground(&request, &profile, &report)?;
     let mut limits = None;
     if ground.layers.limits != Requirement::Off {
-        let host = detect()?;
+        let host = near.cgroups()?;
         match host.availability(&ground.limits, spawn::tree_kill(&ground)) {
             Ok(_) => limits = Some(host),
             Err(unavailable) => {
@@ -202,21 +211,5 @@ fn begin_from(
             }
         }
     }
-    Ok(Beginning::Begun(Box::new(Begun { request, profile, needs, report, ground, limits })))
-}
-
-fn detect() -> Result<cgroup::Host, Fault> {
-    cgroup::Host::detect().map_err(|error| {
-        Fault::new(Code::HostUnreadable, format!("the host's cgroups can't be read: {error}"), error.remedy())
-    })
-}
-
-fn layers() -> LayerReport {
-    let mut report = LayerReport::all_available();
-    for fact in layer_facts() {
-        if let Some((why, remedy)) = fact.unavailable {
-            report = report.without(fact.layer, Unavailable { why, remedy });
-        }
-    }
-    report
+    Ok(Beginning::Begun(Box::new(Begun { request, profile, needs, report, ground, limits, outlook })))
 }

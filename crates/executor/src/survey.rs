@@ -6,25 +6,27 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Read as _;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode as FileMode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 use stockade_policy::{
-    Caller, Capacity, Extra, GitFacts, GitIdentity, HostReport, LayerReport, Match, NAME_FILES, NeededPath,
-    Needs, Object, Resolved, SYSTEM_PATHS, Shown, SystemPath,
+    Caller, Extra, GitFacts, GitIdentity, HostReport, NeededPath, Needs, Object, Resolved,
 };
 use stockade_proto::{Bytes, Code, Mode, Refusal};
 
 mod denials;
 mod git;
+mod outlook;
 mod profiles;
 mod registries;
 mod service;
 mod sockets;
 
+use outlook::path_directories;
+pub use outlook::{Near, Outlook};
 pub use profiles::{Profiles, read_profile};
 pub use registries::{Asked, registries};
 pub use service::ServiceProfiles;
@@ -45,9 +47,6 @@ const MAX_SCAN: usize = 20_000;
 
 /// Big enough that most directories take one call.
 const LISTING_BYTES: usize = 32 * 1024;
-
-/// The kernel's own default, where the setting can't be read.
-const DEFAULT_PID_MAX: u64 = 32_768;
 
 /// The caller as the kernel and its environment know it.
 pub fn caller() -> Caller {
@@ -94,13 +93,13 @@ pub fn workspace(path: &Bytes, caller: &Caller) -> Result<Object, Refusal> {
 }
 
 /// What the ground of a sandbox needs to know: a few calls.
-pub fn begin(needs: &Needs, workspace: Object, caller: Caller, layers: LayerReport) -> HostReport {
+pub fn begin(needs: &Needs, workspace: Object, near: &Near) -> HostReport {
     HostReport {
         cwd: None,
-        capacity: capacity(),
+        capacity: near.capacity,
         system: match needs.mode {
             Mode::Host => Vec::new(),
-            Mode::Sandbox => system(),
+            Mode::Sandbox => near.system.clone(),
         },
         extras: Vec::new(),
         path: Vec::new(),
@@ -116,25 +115,26 @@ pub fn begin(needs: &Needs, workspace: Object, caller: Caller, layers: LayerRepo
         sockets: Vec::new(),
         registries: Vec::new(),
         warnings: Vec::new(),
-        caller,
+        caller: near.caller.clone(),
         workspace,
-        layers,
+        layers: near.layers.clone(),
     }
 }
 
 /// Everything else that the plan needs to know, looked at once.
-pub fn complete(needs: &Needs, mut report: HostReport) -> Result<HostReport, Refusal> {
+pub fn complete(needs: &Needs, mut report: HostReport, outlook: &Outlook) -> Result<HostReport, Refusal> {
     report.cwd = needs.cwd.as_ref().map(|cwd| real_cwd(cwd, &report.workspace)).transpose()?;
-    report.path = path_directories(&report.caller).into_iter().map(Bytes::from).collect();
+    let far = outlook.far(needs, &report);
+    report.path.clone_from(&far.path);
     match needs.mode {
         Mode::Host => Ok(report),
         Mode::Sandbox => {
-            report.name_files = name_files();
+            report.name_files.clone_from(&far.name_files);
             report.extras = extras(&needs.paths);
-            if needs.toolchains {
-                toolchains(&mut report);
-            }
-            report.git_identity = git::git_identity(&report.caller);
+            report.shown.clone_from(&far.shown);
+            report.scratch.clone_from(&far.scratch);
+            report.warnings.clone_from(&far.warnings);
+            report.git_identity.clone_from(&far.git_identity);
             git::git(&mut report)?;
             denials::denials(needs, &mut report)?;
             let written = written_by_commands(&report.extras, Some(&report.workspace), &report.git);
@@ -263,148 +263,6 @@ fn real_cwd(cwd: &Bytes, workspace: &Object) -> Result<Bytes, Refusal> {
         Ok(_) => Err(refuse("is not a directory")),
         Err(_) => Err(refuse("does not exist")),
     }
-}
-
-fn capacity() -> Capacity {
-    let memory = rustix::system::sysinfo();
-    let unit = u64::from(memory.mem_unit.max(1));
-    let number = |path: &str| {
-        let text = read_bounded(Path::new(path), 64)?;
-        std::str::from_utf8(&text).ok()?.trim().parse::<u64>().ok()
-    };
-    // The standard library asks the cgroup files too, which costs more than all the rest here.
-    let usable_cores =
-        || std::thread::available_parallelism().ok().and_then(|cores| u64::try_from(cores.get()).ok());
-    Capacity {
-        memory_bytes: memory.totalram.saturating_mul(unit),
-        cores: online_cores().or_else(usable_cores).unwrap_or(1),
-        pid_max: number("/proc/sys/kernel/pid_max").unwrap_or(DEFAULT_PID_MAX),
-    }
-}
-
-/// `0-3,8`: the host's cores, not those this process happens to be bound to.
-fn online_cores() -> Option<u64> {
-    let text = read_bounded(Path::new("/sys/devices/system/cpu/online"), 4096)?;
-    std::str::from_utf8(&text).ok()?.trim().split(',').try_fold(0, |total: u64, range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let count = last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)?;
-        total.checked_add(count)
-    })
-}
-
-fn system() -> Vec<SystemPath> {
-    SYSTEM_PATHS
-        .iter()
-        .filter_map(|path| {
-            let stat = rustix::fs::lstat(*path).ok()?;
-            let kind = FileType::from_raw_mode(stat.st_mode);
-            if kind.is_symlink() {
-                let to = rustix::fs::readlink(*path, Vec::new()).ok()?.into_bytes();
-                return Some(SystemPath::Symlink { path: Bytes::from(*path), to: Bytes::from(to) });
-            }
-            kind.is_dir().then(|| SystemPath::Directory(of_stat(Bytes::from(*path), &stat)))
-        })
-        .collect()
-}
-
-/// A link among them leads out of what the sandbox shows.
-fn name_files() -> Vec<Bytes> {
-    let paths = NAME_FILES.iter().map(|(path, _)| Bytes::from(*path));
-    paths
-        .filter(|path| {
-            let stat = rustix::fs::lstat(path.as_path());
-            let regular = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
-            regular && object(path.as_path()).is_ok_and(|found| found.path == *path)
-        })
-        .collect()
-}
-
-/// PATH's directories that exist, each once, at their real place. Relative ones follow whoever moves the
-/// working directory, so they are dropped.
-fn path_directories(caller: &Caller) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    let path = caller.variable("PATH").map_or(&[][..], Bytes::as_slice);
-    let mut seen: Vec<&[u8]> = Vec::new();
-    for entry in path.split(|byte| *byte == b':').filter(|entry| entry.starts_with(b"/")) {
-        if seen.contains(&entry) {
-            continue;
-        }
-        seen.push(entry);
-        let Ok(real) = object(Path::new(OsStr::from_bytes(entry))) else { continue };
-        let real_path = real.path.to_path_buf();
-        // A colon would split it in two inside the sandbox.
-        if real.is_dir && !real.path.as_slice().contains(&b':') && !found.contains(&real_path) {
-            found.push(real_path);
-        }
-    }
-    found
-}
-
-fn toolchains(report: &mut HostReport) {
-    let system = report
-        .system
-        .iter()
-        .filter_map(|path| match path {
-            SystemPath::Directory(object) => Some(object.path.to_path_buf()),
-            SystemPath::Symlink { .. } => None,
-        })
-        .collect::<Vec<_>>();
-    let shown_anyway = system.iter().map(PathBuf::as_path).collect::<Vec<_>>();
-    let path = report.path.iter().map(Bytes::to_path_buf).collect::<Vec<_>>();
-    let (home, workspace) = (report.caller.home.to_path_buf(), report.workspace.path.to_path_buf());
-    let candidates = stockade_policy::candidates(&report.caller, &workspace, &shown_anyway, &path);
-    for (path, reason) in candidates.show {
-        let Ok(object) = object(&path) else { continue };
-        let real = object.path.as_path();
-        // A candidate may be a link to anywhere: what it really is must not be more than it seems.
-        let too_much = home.starts_with(real) || workspace.starts_with(real);
-        let kernel = ["/proc", "/sys", "/dev", "/run"].iter().any(|kernel| real.starts_with(kernel));
-        let shown = shown_anyway.iter().any(|shown| real.starts_with(shown));
-        let twice = report.shown.iter().any(|known| real.starts_with(known.object.path.as_path()));
-        if too_much || kernel || shown || twice {
-            continue;
-        }
-        match credentials(&object) {
-            Some(credentials) => report.shown.push(Shown { object, reason, credentials }),
-            None => report
-                .warnings
-                .push(format!("`{}` is not shown: it can't be checked for credentials", object.path)),
-        }
-    }
-    report.scratch = candidates.scratch.into_iter().filter(|root| root.is_dir()).map(Bytes::from).collect();
-}
-
-/// Credential files at most two levels down, or nothing if that can't be told.
-fn credentials(shown: &Object) -> Option<Vec<Match>> {
-    let root = shown.path.as_path();
-    if !shown.is_dir {
-        let is_config = root.file_name().is_some_and(|name| name == "config.toml" || name == "config");
-        let holds = is_config && stockade_policy::holds_token(&read_bounded(root, MAX_TEXT_BYTES)?);
-        return (!holds).then(Vec::new);
-    }
-    let mut found = Vec::new();
-    let mut below = Vec::new();
-    let mut seen = 0;
-    for depth in 0..2 {
-        let level = if depth == 0 { vec![root.to_path_buf()] } else { std::mem::take(&mut below) };
-        for dir in level {
-            let Ok(fd) = open_directory(&dir) else { continue };
-            let listed = list(fd.as_fd(), &mut |name, kind| {
-                seen += 1;
-                let path = || dir.join(OsStr::from_bytes(name));
-                if stockade_policy::is_credential(name) && (kind.is_file() || kind.is_dir()) {
-                    found.push(Match { path: Bytes::from(path()), is_dir: kind.is_dir() });
-                } else if kind.is_dir() && depth == 0 {
-                    below.push(path());
-                }
-                seen <= MAX_SCAN
-            });
-            if listed.is_err() || seen > MAX_SCAN {
-                return None;
-            }
-        }
-    }
-    Some(found)
 }
 
 /// Calls `each` with every entry until it says stop.

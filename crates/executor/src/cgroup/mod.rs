@@ -23,7 +23,7 @@ mod trees;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Access, AtFlags, CWD};
@@ -58,6 +58,7 @@ pub struct Host {
     v1_bases: Vec<OnceLock<Arc<Dir>>>,
     belt: OnceLock<Arc<Dir>>,
     seat: OnceLock<(Arc<Dir>, Vec<Controller>)>,
+    swept: AtomicBool,
 }
 
 impl Host {
@@ -88,7 +89,16 @@ impl Host {
             }
         }
         let v1_bases = v1.iter().map(|_| OnceLock::new()).collect();
-        Self { v1, v2, euid, owner, v1_bases, belt: OnceLock::new(), seat: OnceLock::new() }
+        Self {
+            v1,
+            v2,
+            euid,
+            owner,
+            v1_bases,
+            belt: OnceLock::new(),
+            seat: OnceLock::new(),
+            swept: AtomicBool::new(false),
+        }
     }
 
     /// Whether these limits can be held here, by facts that cost no more than a few reads. The answer
@@ -112,6 +122,11 @@ impl Host {
             require(controllers, &offered, &at)?;
         }
         Ok(layout.detail())
+    }
+
+    /// Whoever asks first removes what dead executors left; a service asks for every execution.
+    pub(crate) fn sweep_once(&self) -> Option<SweepReport> {
+        (!self.swept.swap(true, Ordering::Relaxed)).then(|| sweep(self))
     }
 
     /// Takes the seat that the first of many groups would take, while this process has no child in its way yet.

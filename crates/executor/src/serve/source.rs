@@ -1,7 +1,9 @@
 //! Where sandboxes come from: a request goes in, one that is ready for its plan comes out. The only place that
 //! knows whether it was made for this request or had been waiting.
 
-use stockade_executor::survey::ServiceProfiles;
+use std::sync::Arc;
+
+use stockade_executor::survey::{Outlook, ServiceProfiles};
 use stockade_executor::{Abort, Beginning, Ready, Spare, begin_under, check_ground};
 use stockade_proto::Request;
 use stockade_proto::link::Place;
@@ -10,17 +12,18 @@ use stockade_proto::link::Place;
 #[derive(Debug)]
 pub(super) struct Source {
     profiles: ServiceProfiles,
+    outlook: Arc<Outlook>,
 }
 
 impl Source {
     pub(super) fn new(profiles: ServiceProfiles) -> Self {
-        Self { profiles }
+        Self { profiles, outlook: Arc::new(Outlook::of_a_service()) }
     }
 
     /// On the execution's own thread, which outlives the sandbox. A spare that does not fit is let go.
     pub(super) fn ready(&self, request: Request, place: Place, spare: Option<Spare>) -> Result<Ready, Abort> {
         check_ground()?;
-        match begin_under(request, place, &self.profiles)? {
+        match begin_under(request, place, &self.profiles, Arc::clone(&self.outlook))? {
             Beginning::Begun(begun) => begun.ready_on(spare),
             // Whoever started us could have put us into one.
             Beginning::NeedsScope(refusal) => Err(refusal.into()),

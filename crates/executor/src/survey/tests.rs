@@ -11,7 +11,7 @@ use stockade_policy::{
 use stockade_proto::{Bytes, Code, MountKind, Refusal, Stdin};
 use tempfile::TempDir;
 
-use super::{Profiles, begin, complete, workspace};
+use super::{Near, Outlook, Profiles, begin, complete, workspace};
 
 /// Both steps.
 fn survey(
@@ -20,7 +20,7 @@ fn survey(
     caller: Caller,
     layers: LayerReport,
 ) -> Result<HostReport, Refusal> {
-    complete(needs, begin(needs, workspace, caller, layers))
+    complete(needs, begin(needs, workspace, &Near::of(caller, layers)), &Outlook::fresh())
 }
 
 struct Ground {

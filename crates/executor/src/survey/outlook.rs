@@ -1,0 +1,300 @@
+//! What the host says of itself, apart from any workspace: the caller, the system's directories, toolchains, cgroups.
+//! `stockade run` looks once; a service keeps what it saw for a moment. Nothing in it can be changed by a command: what
+//! commands can write is looked at for each of them.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::FileType;
+use stockade_policy::{
+    Caller, Capacity, GitIdentity, HostReport, LayerReport, Match, NAME_FILES, Needs, Object, SYSTEM_PATHS,
+    Shown, SystemPath, Unavailable,
+};
+use stockade_proto::{Bytes, Code, Fault};
+
+use super::{MAX_SCAN, MAX_TEXT_BYTES, git, list, object, of_stat, open_directory, read_bounded};
+use crate::cgroup;
+use crate::enforcement::layer_facts;
+
+/// The kernel's own default, where the setting can't be read.
+const DEFAULT_PID_MAX: u64 = 32_768;
+
+/// How long a service believes what it saw. A sandbox that waits for a request is older.
+const KEPT: Duration = Duration::from_secs(1);
+/// Workspaces whose surroundings are kept at once.
+const MOST_KEPT: usize = 64;
+
+/// What the ground of a sandbox stands on.
+#[derive(Debug)]
+pub struct Near {
+    pub(crate) caller: Caller,
+    pub(super) layers: LayerReport,
+    pub(super) capacity: Capacity,
+    pub(super) system: Vec<SystemPath>,
+    cgroups: OnceLock<Result<Arc<cgroup::Host>, Fault>>,
+}
+
+impl Near {
+    fn look() -> Self {
+        Self::of(super::caller(), layers())
+    }
+
+    pub(super) fn of(caller: Caller, layers: LayerReport) -> Self {
+        let cgroups = OnceLock::new();
+        Self { caller, layers, capacity: capacity(), system: system(), cgroups }
+    }
+
+    pub(crate) fn cgroups(&self) -> Result<Arc<cgroup::Host>, Fault> {
+        self.cgroups.get_or_init(detect).clone()
+    }
+}
+
+/// What else a plan needs of it.
+#[derive(Debug, Default)]
+pub(super) struct Far {
+    pub(super) path: Vec<Bytes>,
+    pub(super) name_files: Vec<Bytes>,
+    pub(super) shown: Vec<Shown>,
+    pub(super) scratch: Vec<Bytes>,
+    pub(super) warnings: Vec<String>,
+    pub(super) git_identity: GitIdentity,
+}
+
+impl Far {
+    fn look(needs: &Needs, report: &HostReport) -> Self {
+        let path = path_directories(&report.caller).into_iter().map(Bytes::from).collect();
+        let git_identity = git::git_identity(&report.caller);
+        let mut far = Self { path, name_files: name_files(), git_identity, ..Self::default() };
+        if needs.toolchains {
+            toolchains(&report.caller, &report.workspace, &report.system, &mut far);
+        }
+        far
+    }
+}
+
+/// Toolchains are looked for beside a workspace, and not for every profile.
+type Whereabouts = (Bytes, bool);
+
+#[derive(Debug)]
+pub struct Outlook {
+    kept: Duration,
+    near: Mutex<Option<(Instant, Arc<Near>)>>,
+    far: Mutex<HashMap<Whereabouts, (Instant, Arc<Far>)>>,
+}
+
+impl Outlook {
+    /// For one execution.
+    pub fn fresh() -> Self {
+        Self::keeping(Duration::ZERO)
+    }
+
+    /// For many: nothing is believed for longer than a moment.
+    pub fn of_a_service() -> Self {
+        Self::keeping(KEPT)
+    }
+
+    fn keeping(kept: Duration) -> Self {
+        Self { kept, near: Mutex::default(), far: Mutex::default() }
+    }
+
+    pub(crate) fn near(&self) -> Arc<Near> {
+        let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
+        match near.as_ref().filter(|(seen, _)| seen.elapsed() < self.kept) {
+            Some((_, near)) => Arc::clone(near),
+            None => Arc::clone(&near.insert((Instant::now(), Arc::new(Near::look()))).1),
+        }
+    }
+
+    pub(super) fn far(&self, needs: &Needs, report: &HostReport) -> Arc<Far> {
+        let key = (report.workspace.path.clone(), needs.toolchains);
+        let mut far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, far)) = far.get(&key).filter(|(seen, _)| seen.elapsed() < self.kept) {
+            return Arc::clone(far);
+        }
+        if far.len() >= MOST_KEPT {
+            far.clear();
+        }
+        let seen = Arc::new(Far::look(needs, report));
+        far.insert(key, (Instant::now(), Arc::clone(&seen)));
+        seen
+    }
+}
+
+fn detect() -> Result<Arc<cgroup::Host>, Fault> {
+    cgroup::Host::detect().map(Arc::new).map_err(|error| {
+        Fault::new(Code::HostUnreadable, format!("the host's cgroups can't be read: {error}"), error.remedy())
+    })
+}
+
+fn layers() -> LayerReport {
+    let mut report = LayerReport::all_available();
+    for fact in layer_facts() {
+        if let Some((why, remedy)) = fact.unavailable {
+            report = report.without(fact.layer, Unavailable { why, remedy });
+        }
+    }
+    report
+}
+
+fn capacity() -> Capacity {
+    let memory = rustix::system::sysinfo();
+    let unit = u64::from(memory.mem_unit.max(1));
+    let number = |path: &str| {
+        let text = read_bounded(Path::new(path), 64)?;
+        std::str::from_utf8(&text).ok()?.trim().parse::<u64>().ok()
+    };
+    // The standard library asks the cgroup files too, which costs more than all the rest here.
+    let usable_cores =
+        || std::thread::available_parallelism().ok().and_then(|cores| u64::try_from(cores.get()).ok());
+    Capacity {
+        memory_bytes: memory.totalram.saturating_mul(unit),
+        cores: online_cores().or_else(usable_cores).unwrap_or(1),
+        pid_max: number("/proc/sys/kernel/pid_max").unwrap_or(DEFAULT_PID_MAX),
+    }
+}
+
+/// `0-3,8`: the host's cores, not those this process happens to be bound to.
+fn online_cores() -> Option<u64> {
+    let text = read_bounded(Path::new("/sys/devices/system/cpu/online"), 4096)?;
+    std::str::from_utf8(&text).ok()?.trim().split(',').try_fold(0, |total: u64, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let count = last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)?;
+        total.checked_add(count)
+    })
+}
+
+fn system() -> Vec<SystemPath> {
+    SYSTEM_PATHS
+        .iter()
+        .filter_map(|path| {
+            let stat = rustix::fs::lstat(*path).ok()?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind.is_symlink() {
+                let to = rustix::fs::readlink(*path, Vec::new()).ok()?.into_bytes();
+                return Some(SystemPath::Symlink { path: Bytes::from(*path), to: Bytes::from(to) });
+            }
+            kind.is_dir().then(|| SystemPath::Directory(of_stat(Bytes::from(*path), &stat)))
+        })
+        .collect()
+}
+
+/// A link among them leads out of what the sandbox shows.
+fn name_files() -> Vec<Bytes> {
+    let paths = NAME_FILES.iter().map(|(path, _)| Bytes::from(*path));
+    paths
+        .filter(|path| {
+            let stat = rustix::fs::lstat(path.as_path());
+            let regular = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
+            regular && object(path.as_path()).is_ok_and(|found| found.path == *path)
+        })
+        .collect()
+}
+
+/// PATH's directories that exist, each once, at their real place. Relative ones follow whoever moves the
+/// working directory, so they are dropped.
+pub(super) fn path_directories(caller: &Caller) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let path = caller.variable("PATH").map_or(&[][..], Bytes::as_slice);
+    let mut seen: Vec<&[u8]> = Vec::new();
+    for entry in path.split(|byte| *byte == b':').filter(|entry| entry.starts_with(b"/")) {
+        if seen.contains(&entry) {
+            continue;
+        }
+        seen.push(entry);
+        let Ok(real) = object(Path::new(OsStr::from_bytes(entry))) else { continue };
+        let real_path = real.path.to_path_buf();
+        // A colon would split it in two inside the sandbox.
+        if real.is_dir && !real.path.as_slice().contains(&b':') && !found.contains(&real_path) {
+            found.push(real_path);
+        }
+    }
+    found
+}
+
+/// Toolchains of the caller, as far as they hold no credentials.
+fn toolchains(caller: &Caller, workspace: &Object, near: &[SystemPath], far: &mut Far) {
+    let system = near
+        .iter()
+        .filter_map(|path| match path {
+            SystemPath::Directory(object) => Some(object.path.to_path_buf()),
+            SystemPath::Symlink { .. } => None,
+        })
+        .collect::<Vec<_>>();
+    let shown_anyway = system.iter().map(PathBuf::as_path).collect::<Vec<_>>();
+    let path = far.path.iter().map(Bytes::to_path_buf).collect::<Vec<_>>();
+    let (home, workspace) = (caller.home.to_path_buf(), workspace.path.to_path_buf());
+    let candidates = stockade_policy::candidates(caller, &workspace, &shown_anyway, &path);
+    for (path, reason) in candidates.show {
+        let Ok(object) = object(&path) else { continue };
+        let real = object.path.as_path();
+        // A candidate may be a link to anywhere: what it really is must not be more than it seems.
+        let too_much = home.starts_with(real) || workspace.starts_with(real);
+        let kernel = ["/proc", "/sys", "/dev", "/run"].iter().any(|kernel| real.starts_with(kernel));
+        let shown = shown_anyway.iter().any(|shown| real.starts_with(shown));
+        let twice = far.shown.iter().any(|known| real.starts_with(known.object.path.as_path()));
+        if too_much || kernel || shown || twice {
+            continue;
+        }
+        match credentials(&object) {
+            Some(credentials) => far.shown.push(Shown { object, reason, credentials }),
+            None => far
+                .warnings
+                .push(format!("`{}` is not shown: it can't be checked for credentials", object.path)),
+        }
+    }
+    far.scratch = candidates.scratch.into_iter().filter(|root| root.is_dir()).map(Bytes::from).collect();
+}
+
+/// Credential files at most two levels down, or nothing if that can't be told.
+fn credentials(shown: &Object) -> Option<Vec<Match>> {
+    let root = shown.path.as_path();
+    if !shown.is_dir {
+        let is_config = root.file_name().is_some_and(|name| name == "config.toml" || name == "config");
+        let holds = is_config && stockade_policy::holds_token(&read_bounded(root, MAX_TEXT_BYTES)?);
+        return (!holds).then(Vec::new);
+    }
+    let mut found = Vec::new();
+    let mut below = Vec::new();
+    let mut seen = 0;
+    for depth in 0..2 {
+        let level = if depth == 0 { vec![root.to_path_buf()] } else { std::mem::take(&mut below) };
+        for dir in level {
+            let Ok(fd) = open_directory(&dir) else { continue };
+            let listed = list(fd.as_fd(), &mut |name, kind| {
+                seen += 1;
+                let path = || dir.join(OsStr::from_bytes(name));
+                if stockade_policy::is_credential(name) && (kind.is_file() || kind.is_dir()) {
+                    found.push(Match { path: Bytes::from(path()), is_dir: kind.is_dir() });
+                } else if kind.is_dir() && depth == 0 {
+                    below.push(path());
+                }
+                seen <= MAX_SCAN
+            });
+            if listed.is_err() || seen > MAX_SCAN {
+                return None;
+            }
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_believed_for_a_moment_and_no_longer() {
+        let outlook = Outlook::keeping(Duration::from_millis(200));
+        let first = outlook.near();
+        assert!(Arc::ptr_eq(&first, &outlook.near()));
+        std::thread::sleep(Duration::from_millis(250));
+        assert!(!Arc::ptr_eq(&first, &outlook.near()));
+        let fresh = Outlook::fresh();
+        assert!(!Arc::ptr_eq(&fresh.near(), &fresh.near()));
+    }
+}
