@@ -66,36 +66,34 @@ impl Workspaces {
                 "Create it, or give another one.",
             )
         };
-        let real = asked.canonicalize().map_err(missing)?;
+        let real = found(asked).map_err(missing)?;
         let place = place(&real).map_err(|errno| missing(errno.into()))?;
         let state = real_path(&self.state);
         if real.starts_with(&state) && !real.starts_with(state.join(OWN)) {
             return Err(denied("lies among the service's own records"));
         }
-        if let Some(own) = self.own().find(|own| own.starts_with(&real)) {
+        // What no command may change: records, configuration, secret, socket and programs.
+        let closed: Vec<_> = self.closed.iter().map(|path| real_path(path)).collect();
+        if let Some(own) = closed.iter().chain([&state]).find(|own| own.starts_with(&real)) {
             return Err(denied(&format!("holds {}, which is the service's own", own.display())));
         }
-        if let Some(own) = self.closed.iter().map(|path| real_path(path)).find(|own| real.starts_with(own)) {
+        if let Some(own) = closed.iter().find(|own| real.starts_with(own)) {
             return Err(denied(&format!("lies in {}, which is the service's own", own.display())));
         }
-        if let Some(settings) = self.settings_of_a_person(&real) {
+        let roots: Vec<_> = self.roots.iter().map(|root| real_path(root)).collect();
+        if let Some(settings) = self.settings_of_a_person(&real, &roots) {
             let why = format!("lies in {}, where a person's settings and keys are", settings.display());
             return Err(denied(&why));
         }
-        if !self.roots.iter().any(|root| real.starts_with(real_path(root))) {
+        if !roots.iter().any(|root| real.starts_with(root)) {
             return Err(denied("is not one that this service serves"));
         }
         Ok(Checked { path: Bytes::from(real), place })
     }
 
-    /// What no command may change: records, configuration, secret, socket and programs.
-    fn own(&self) -> impl Iterator<Item = PathBuf> {
-        std::iter::once(&self.state).chain(&self.closed).map(|path| real_path(path))
-    }
-
     /// The home, what holds it, or a directory in it whose name begins with a dot (`.ssh`, `.config`), unless a root is in there too: then
     /// somebody wrote it, or it is the service's own place for workspaces.
-    fn settings_of_a_person(&self, real: &Path) -> Option<PathBuf> {
+    fn settings_of_a_person(&self, real: &Path, roots: &[PathBuf]) -> Option<PathBuf> {
         let home = real_path(self.home.as_ref()?);
         if home.starts_with(real) {
             return Some(home);
@@ -104,8 +102,7 @@ impl Workspaces {
         let hidden = first.as_os_str().as_encoded_bytes().starts_with(b".");
         let settings = hidden.then(|| home.join(first))?;
         let meant = |root: &PathBuf| root.starts_with(&settings) && real.starts_with(root);
-        let roots = || self.roots.iter().map(|root| real_path(root));
-        (!roots().any(|root| meant(&root))).then_some(settings)
+        (!roots.iter().any(meant)).then_some(settings)
     }
 
     /// The workspace for a directory that a command is to start in: the default one if it is inside, else itself.
@@ -117,11 +114,27 @@ impl Workspaces {
 /// Of what is not there, as it would be: the directory that it would be in counts.
 fn real_path(path: &Path) -> PathBuf {
     for above in path.ancestors() {
-        let Ok(real) = above.canonicalize() else { continue };
+        let Ok(real) = found(above) else { continue };
         let rest = path.strip_prefix(above).unwrap_or(Path::new(""));
         return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
     }
     path.to_owned()
+}
+
+/// What is there, without a symlink on the way. Most paths have none, which one call tells; otherwise each component is
+/// asked for.
+fn found(path: &Path) -> io::Result<PathBuf> {
+    let mut names = path.as_os_str().as_encoded_bytes().split(|byte| *byte == b'/');
+    let plain =
+        names.next().is_some_and(<[u8]>::is_empty) && names.all(|name| !matches!(name, b"" | b"." | b".."));
+    if !plain {
+        return path.canonicalize();
+    }
+    match openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Ok(_) => Ok(path.to_owned()),
+        Err(Errno::NOENT) => Err(Errno::NOENT.into()),
+        Err(_) => path.canonicalize(),
+    }
 }
 
 /// Not through a symlink: what was one a moment ago may have been put there since.
