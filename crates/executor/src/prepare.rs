@@ -12,7 +12,7 @@ use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requireme
 
 use crate::cgroup;
 use crate::publish::Door;
-use crate::spawn::Parked;
+use crate::spawn::{Networks, Parked};
 use crate::survey::{Near, Outlook};
 use crate::{Abort, publish, spawn, survey};
 
@@ -51,8 +51,8 @@ pub struct Recipe {
 
 impl Recipe {
     /// On the thread that it is to wait on.
-    pub fn park(self) -> Result<Spare, Abort> {
-        spawn::park(self.ground, self.stdin, self.limits.as_deref()).map(Spare)
+    pub fn park(self, networks: Option<&Arc<Networks>>) -> Result<Spare, Abort> {
+        spawn::park(self.ground, self.stdin, self.limits.as_deref(), networks).map(Spare)
     }
 }
 
@@ -92,7 +92,7 @@ impl Begun {
         let Self { request, profile, needs, report, ground, limits, outlook } = self;
         let parked = match spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin)) {
             Some(parked) => Ok(parked),
-            None => spawn::park(ground, request.stdin, limits.as_deref()),
+            None => spawn::park(ground, request.stdin, limits.as_deref(), None),
         };
         // What is wrong with the request is said before what is wrong with the host.
         let plan = plan(&request, &profile, &needs, report, &outlook)?;

@@ -44,7 +44,9 @@ pub use explain::{explain, explain_profile, show_profile};
 pub use git::{GitFacts, GitIdentity, gitdir_of, identity as git_identity, is_worktree_of};
 pub use globs::{Glob, Globs};
 pub use guidance::{guidance_for_host, guidance_for_socket, host_reason, show_address, socket_reason};
-pub use plan::{Ground, KEPT_OUTPUT, SANDBOX_ROOT_UID, ground, hold_to_profile, home_inside, plan};
+pub use plan::{
+    Ground, KEPT_OUTPUT, SANDBOX_ROOT_UID, Separation, ground, hold_to_profile, home_inside, plan,
+};
 pub use problem::{Picture, ProfileError, nearest, render};
 pub use profile::{Reach, Resolved, View};
 pub use publish::publish;

@@ -46,12 +46,31 @@ pub struct Ground {
     pub unavailable: Vec<(Layer, String)>,
     pub identity: Identity,
     pub limits: Limits,
-    /// A network namespace of its own, with or without a way out.
-    pub own_network: bool,
+    pub network: Separation,
     pub hostname: String,
     /// The plan's first mounts.
     pub mounts: Vec<Mount>,
     warnings: Vec<String>,
+}
+
+/// How a sandbox stands to networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Separation {
+    /// The host's network.
+    None,
+    /// A namespace of its own that nothing leads into or out of.
+    Sealed,
+    /// A namespace of its own with ways that init opens, for which it needs power over it.
+    WithWays,
+}
+
+fn separation(request: &Request, profile: &Resolved, layers: &Layers) -> Separation {
+    match profile.network.value {
+        _ if layers.network == Requirement::Off => Separation::None,
+        Reach::Inherit => Separation::None,
+        Reach::Deny if request.publish.is_empty() => Separation::Sealed,
+        Reach::Deny | Reach::Allowlist => Separation::WithWays,
+    }
 }
 
 /// Of `report`, only the caller, the workspace itself, the capacity, the layers and the system paths count.
@@ -69,7 +88,7 @@ pub fn ground(request: &Request, profile: &Resolved, report: &HostReport) -> Res
     let layout = Layout::new(report, identity, profile.fs.value, &home);
     Ok(Ground {
         mode: profile.mode.value,
-        own_network: layers.network != Requirement::Off && profile.network.value != Reach::Inherit,
+        network: separation(request, profile, &layers),
         hostname: HOSTNAME.to_owned(),
         mounts: if has_root { layout.ground() } else { Vec::new() },
         layers,

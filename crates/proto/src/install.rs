@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 pub const PROGRAMS: [&str; 5] =
     ["stockade", "stockade-client", "stockaded", "stockade-executor", "stockade-init"];
 
-/// Where the program `own` looks for `name`, in this order.
+/// Where the program `own` (its real path) looks for `name`, in this order.
 pub fn places(own: &Path, name: &str) -> [PathBuf; 2] {
     let directory = own.parent().unwrap_or(Path::new("/"));
-    [directory.join(name), directory.join("../libexec/stockade").join(name)]
+    let install = directory.parent().unwrap_or(directory);
+    [directory.join(name), install.join("libexec/stockade").join(name)]
 }

@@ -62,7 +62,7 @@ async fn serve(born: Born, redactor: Redactor) -> io::Result<()> {
     let executions = Arc::new(Executions::new());
     let link = tokio::net::UnixStream::from_std(UnixStream::from(link))?;
     let told = signals.when_terminated()?;
-    let workers = Arc::new(Workers::default());
+    let workers = Arc::new(Workers::new());
     let service = Link::new(Arc::clone(&executions), Arc::clone(&workers), donations, redactor, fact);
     let connection = Connection::new(link.into_split(), Speak::Likewise, limits(), service);
     let peer = connection.peer().clone();

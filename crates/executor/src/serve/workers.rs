@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stockade_executor::Networks;
+
 use super::carry::{Carriage, Tell, carry};
 use super::executions::Place;
 
@@ -24,8 +26,10 @@ pub(super) struct Job {
     pub(super) place: Place,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Workers {
+    /// None where init makes its own.
+    networks: Option<Arc<Networks>>,
     state: Mutex<State>,
     /// A thread has ended.
     left: Condvar,
@@ -49,6 +53,10 @@ struct Idle {
 }
 
 impl Workers {
+    pub(super) fn new() -> Self {
+        Self { networks: Networks::new(), state: Mutex::default(), left: Condvar::new() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,7 +100,9 @@ impl Workers {
             let profile = carriage.request.profile.clone();
             let recipe = carry(carriage, tell, place, spare.take());
             // A host that has no room for a spare says so to the next request.
-            let Some(parked) = recipe.and_then(|recipe| recipe.park().ok()) else { return };
+            let Some(parked) = recipe.and_then(|recipe| recipe.park(self.networks.as_ref()).ok()) else {
+                return;
+            };
             let Some(jobs) = self.wait_as(number, profile) else { return };
             job = self.next(number, &jobs);
             spare = Some(parked).filter(|_| job.is_some());

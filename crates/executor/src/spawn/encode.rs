@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use stockade_launch::{MAX_DONATIONS, MAX_INSIDE, MAX_OFFERED, MountStep, Sink, Writer, wall};
-use stockade_policy::Ground;
+use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bytes, Code, Fault, Mode, Mount, MountKind, Network, Plan, Refusal, Requirement};
 
 use super::rights;
@@ -42,6 +42,8 @@ pub(crate) struct Given {
     pub(crate) is_root: bool,
     /// A cgroup counts the CPU time of the whole tree.
     pub(crate) counts_cpu: bool,
+    /// Init is born in its network namespace, and has no power over it.
+    pub(crate) network: bool,
 }
 
 pub(crate) fn walls(ground: &Ground) -> u32 {
@@ -56,7 +58,7 @@ pub(crate) fn walls(ground: &Ground) -> u32 {
     if on(ground.layers.filesystem) {
         walls |= wall::USER | wall::MOUNT;
     }
-    if ground.own_network {
+    if ground.network != Separation::None {
         walls |= wall::USER | wall::NET;
     }
     walls
@@ -84,7 +86,7 @@ pub(crate) fn donated(mounts: &[Mount], given: Given) -> impl Iterator<Item = &s
 pub(crate) fn ground(ground: &Ground, given: Given) -> Result<OwnedFd, Abort> {
     let mut buffer = Buffer(Vec::with_capacity(8 * 1024));
     let mut writer = Writer::new(&mut buffer);
-    writer.u32(walls(ground));
+    writer.u32(if given.network { walls(ground) & !wall::NET } else { walls(ground) });
     writer.u32(ground.identity.uid);
     writer.u32(ground.identity.gid);
     writer.u32(u32::from(given.is_root));

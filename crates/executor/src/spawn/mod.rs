@@ -3,6 +3,7 @@
 //! Next on the line: `supervise`.
 
 mod encode;
+mod network;
 mod rights;
 
 use std::ffi::CStr;
@@ -11,10 +12,11 @@ use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, openat, statx};
+use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, openat, statat, statx};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{
@@ -24,7 +26,7 @@ use rustix::net::{
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::DumpableBehavior;
 use stockade_launch::{ToInit, wall};
-use stockade_policy::Ground;
+use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Stdin, install};
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
 
@@ -34,6 +36,8 @@ use crate::live::Live;
 use crate::publish::Door;
 
 use encode::Given;
+use network::Lent;
+pub use network::Networks;
 
 const INIT_NAME: &str = "stockade-init";
 const INIT_ARGV0: &CStr = c"stockade-init";
@@ -52,6 +56,8 @@ pub(crate) struct Running {
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) group: Option<Group>,
     pub(crate) has_pid_namespace: bool,
+    /// None where init made its own.
+    pub(crate) network: Option<Lent>,
     /// None until it is launched.
     pub(crate) live: Option<Live>,
 }
@@ -133,12 +139,22 @@ pub(crate) struct Parked {
 }
 
 /// Starts an init that builds `ground` and then waits.
-pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) -> Result<Parked, Abort> {
+pub(crate) fn park(
+    ground: Ground,
+    stdin: Stdin,
+    host: Option<&cgroup::Host>,
+    networks: Option<&Arc<Networks>>,
+) -> Result<Parked, Abort> {
     let walls = encode::walls(&ground);
+    // Whoever dies with its PID namespace is surely gone from the other.
+    let lends = ground.network == Separation::Sealed && walls & wall::PID != 0;
+    let network = networks.filter(|_| lends).map(Networks::lend).transpose();
+    let network = network.map_err(|error| fault("a network namespace could not be made", &error))?;
     let given = Given {
         landlock_abi: stockade_sys::landlock_abi(),
         is_root: rustix::process::geteuid().is_root(),
         counts_cpu: host.is_some(),
+        network: network.is_some(),
     };
     let program = open(&find_init()?, OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())
         .map_err(|error| fault("stockade-init can't be opened", &error))?;
@@ -152,7 +168,7 @@ pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) ->
     // On v2 the child is born inside its group; the v1 groups are made while init builds its root.
     let group =
         host.map(|host| host.begin(&ground.limits, tree_kill(&ground))).transpose().map_err(refuse_limits)?;
-    let child = clone_init(&Spawn {
+    let spawn = Spawn {
         namespaces: namespaces(walls),
         cgroup: group.as_ref().and_then(Group::clone_fd),
         program: program.as_fd(),
@@ -164,8 +180,12 @@ pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) ->
             init_control.as_fd(),
             memfd.as_fd(),
         ],
-    })
-    .map_err(|error| refuse_spawn(&error))?;
+    };
+    let child = match &network {
+        Some(lent) => lent.inside(|| clone_init(&spawn)).flatten(),
+        None => clone_init(&spawn),
+    };
+    let child = child.map_err(|error| refuse_spawn(&error))?;
     drop((init_control, init_stdin, stdout.theirs, stderr.theirs));
     crate::descriptors::as_born(child.pid);
     let running = Running {
@@ -176,6 +196,7 @@ pub(crate) fn park(ground: Ground, stdin: Stdin, host: Option<&cgroup::Host>) ->
         stdin: own_stdin,
         group,
         has_pid_namespace: walls & wall::PID != 0,
+        network,
         live: None,
     };
     let mut parked = Parked { running: Some(running), ground, stdin, given, user_namespace: None };
@@ -205,6 +226,7 @@ impl Parked {
         let Some(running) = &mut self.running else { return Ok(()) };
         if encode::walls(&self.ground) & wall::USER != 0 {
             let proc = open_proc(pid)?;
+            prove_network(running.network.as_ref(), proc.as_fd())?;
             write_maps(&self.ground, proc.as_fd(), self.given)?;
             if self.given.is_root {
                 let namespace = openat(&proc, "ns/user", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
@@ -241,7 +263,11 @@ impl Parked {
         let ground = &self.ground;
         let same = plan.layers == ground.layers
             && plan.mode == ground.mode
-            && (plan.network != Network::Inherit) == ground.own_network
+            && match ground.network {
+                Separation::None => plan.network == Network::Inherit,
+                Separation::Sealed => plan.network == Network::Deny && plan.publish.is_empty(),
+                Separation::WithWays => plan.network != Network::Inherit,
+            }
             && plan.identity == ground.identity
             && plan.limits == ground.limits
             && plan.hostname == ground.hostname;
@@ -254,7 +280,7 @@ impl Parked {
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        let Some(running) = self.running.take() else { return };
+        let Some(mut running) = self.running.take() else { return };
         match rustix::process::pidfd_send_signal(&running.pidfd, rustix::process::Signal::KILL) {
             // Already gone is what we want.
             Ok(()) | Err(_) => {}
@@ -264,7 +290,8 @@ impl Drop for Parked {
             rustix::process::WaitId::PidFd(running.pidfd.as_fd()),
             rustix::process::WaitIdOptions::EXITED,
         ) {
-            Ok(_) | Err(_) => {}
+            Ok(_) => running.network.take().map(Lent::give_back).unwrap_or_default(),
+            Err(_) => {}
         }
     }
 }
@@ -313,6 +340,17 @@ pub(crate) fn refuse_spawn(error: &io::Error) -> Abort {
         remedy,
     )
     .into()
+}
+
+/// A thread that was elsewhere than it believed would have given a command the host's network.
+fn prove_network(lent: Option<&Lent>, proc: BorrowedFd<'_>) -> Result<(), Abort> {
+    let Some(lent) = lent else { return Ok(()) };
+    let stat = statat(proc, "ns/net", AtFlags::empty())
+        .map_err(|error| fault("the sandbox's network namespace can't be examined", &error))?;
+    if stat.st_ino == lent.ino() {
+        return Ok(());
+    }
+    Err(fault("the sandbox is not in its network namespace", &"this is a bug"))
 }
 
 fn open_proc(pid: u32) -> Result<OwnedFd, Abort> {

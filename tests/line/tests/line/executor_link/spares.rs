@@ -90,3 +90,64 @@ fn a_dead_spare_is_not_used() {
         assert_eq!(says(executor, request(world, "echo alive")).await, "alive\n");
     });
 }
+
+/// Which network namespace it ran in, and what its devices had carried.
+const NETWORK: &str = "readlink /proc/self/ns/net; tail -n +3 /proc/net/dev | grep -v ' 0 *0 *0 *0 *0 *0 *0 *0 *0 *0 *0 *0 *0 *0 *0 *0$'";
+/// The kernel frees a closed socket a little later, and a namespace is used again when there is none.
+const SETTLED: std::time::Duration = std::time::Duration::from_millis(1200);
+
+#[test]
+fn a_network_in_which_nothing_happened_may_be_used_again() {
+    with_executor(async |world, executor| {
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            seen.push(says(executor, request(world, &format!("{NETWORK}; true"))).await);
+            tokio::time::sleep(SETTLED).await;
+        }
+        // Nothing but the one line that names it.
+        assert!(seen.iter().all(|said| said.lines().count() == 1), "{seen:?}");
+        let mut different = seen.clone();
+        different.sort();
+        different.dedup();
+        // Only host root can put a process into one that is there already.
+        assert_eq!(different.len() < seen.len(), stockade_line_tests::am_root(), "{seen:?}");
+    });
+}
+
+#[test]
+fn a_network_in_which_something_happened_is_nobody_elses() {
+    with_executor(async |world, executor| {
+        let mut seen = Vec::new();
+        for round in 0..8 {
+            // A packet to nobody, and one that goes nowhere.
+            let act = "(echo > /dev/tcp/127.0.0.1/9; echo > /dev/udp/192.0.2.1/9) 2> /dev/null";
+            let bash = format!("bash -c '{NETWORK}; {act}; true'", NETWORK = NETWORK.replace('\'', "'\\''"));
+            let said = says(executor, request(world, &bash)).await;
+            assert_eq!(said.lines().count(), 1, "round {round}: {said}");
+            assert!(!seen.contains(&said), "round {round}: {said} {seen:?}");
+            seen.push(said);
+            if round % 4 == 3 {
+                tokio::time::sleep(SETTLED).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn no_two_have_one_network_at_a_time() {
+    with_executor(async |world, executor| {
+        for _ in 0..3 {
+            let begin = || executor.execute(request(world, "readlink /proc/self/ns/net; sleep 0.3"));
+            let running: Vec<_> = (0..6).map(|_| begin()).collect();
+            let mut seen = Vec::new();
+            for execution in running {
+                let output = execution.output.clone();
+                execution.result().await;
+                seen.push(text(&pieces(&output), Stream::Stdout));
+            }
+            seen.sort();
+            seen.dedup();
+            assert_eq!(seen.len(), 6, "{seen:?}");
+        }
+    });
+}

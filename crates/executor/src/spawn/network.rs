@@ -1,0 +1,215 @@
+//! Network namespaces for the sandboxes of a service. The kernel takes as long to make and to take back one as for
+//! everything else of a sandbox, so one in which nothing happened is used again: no packet, no socket left, no count
+//! changed, and nobody in it. Only host root can start a process in a namespace that is there already; for others
+//! init makes a new one each time, as for `stockade run`.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use stockade_sys::new_network_namespace;
+
+/// Waiting at once. One that was just used waits longest: the kernel frees sockets a little later than they are closed.
+const MOST: usize = 32;
+/// For that little. What is not as new by then never will be.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// What a command could have left in a namespace: packets, failed tries to send some, and sockets.
+const TRACES: [&str; 3] = ["dev", "snmp", "snmp6"];
+const SOCKETS: &str = "/proc/thread-self/net/sockstat";
+const TRACES_BYTES: usize = 8 * 1024;
+
+/// The namespaces that wait, oldest first.
+#[derive(Debug)]
+pub struct Networks {
+    /// Where this process is, and every thread of it stays.
+    own: OwnedFd,
+    idle: Mutex<VecDeque<(Instant, Namespace)>>,
+}
+
+#[derive(Debug)]
+struct Namespace {
+    fd: OwnedFd,
+    ino: u64,
+    /// The counters of the unused namespace.
+    traces: Vec<u8>,
+}
+
+/// One sandbox's, and nobody else's until it is given back.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    namespace: Namespace,
+    networks: Arc<Networks>,
+}
+
+/// Takes the thread back to where it belongs.
+struct Visit<'n>(BorrowedFd<'n>);
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        if enter(self.0).is_err() {
+            // All that this thread did from here on, it would do in a sandbox's network.
+            std::process::abort();
+        }
+    }
+}
+
+fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?)
+}
+
+impl Networks {
+    /// None where this process is not host root.
+    pub fn new() -> Option<Arc<Self>> {
+        let own = || Some(OwnedFd::from(File::open("/proc/self/ns/net").ok()?));
+        let own = own().filter(|_| rustix::process::geteuid().is_root())?;
+        // Root in a container may be nobody's root: then there is nothing to lend.
+        enter(own.as_fd()).ok()?;
+        Some(Arc::new(Self { own, idle: Mutex::default() }))
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<(Instant, Namespace)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn visit(&self, namespace: &Namespace) -> io::Result<Visit<'_>> {
+        enter(namespace.fd.as_fd())?;
+        Ok(Visit(self.own.as_fd()))
+    }
+
+    /// One that is as new, or a new one.
+    pub(crate) fn lend(self: &Arc<Self>) -> io::Result<Lent> {
+        while let Some((since, namespace)) = self.next() {
+            if self.is_as_new(&namespace)? {
+                return Ok(Lent { namespace, networks: Arc::clone(self) });
+            }
+            if since.elapsed() < SETTLED {
+                self.idle().push_back((since, namespace));
+                break;
+            }
+        }
+        let fd = new_network_namespace()?;
+        let ino = rustix::fs::fstat(&fd)?.st_ino;
+        let mut namespace = Namespace { fd, ino, traces: Vec::new() };
+        namespace.traces = {
+            let _visit = self.visit(&namespace)?;
+            traces()?
+        };
+        Ok(Lent { namespace, networks: Arc::clone(self) })
+    }
+
+    fn next(&self) -> Option<(Instant, Namespace)> {
+        self.idle().pop_front()
+    }
+
+    fn is_as_new(&self, namespace: &Namespace) -> io::Result<bool> {
+        let _visit = self.visit(namespace)?;
+        Ok(no_socket()? && traces()? == namespace.traces)
+    }
+}
+
+impl Lent {
+    /// Does something in it, on this thread.
+    pub(crate) fn inside<T>(&self, act: impl FnOnce() -> T) -> io::Result<T> {
+        let _visit = self.networks.visit(&self.namespace)?;
+        Ok(act())
+    }
+
+    /// As `stat` of a process's `ns/net` says it.
+    pub(crate) fn ino(&self) -> u64 {
+        self.namespace.ino
+    }
+
+    /// When nobody is in it any more. Dropped instead, it ends with the last who is.
+    pub(crate) fn give_back(self) {
+        let mut idle = self.networks.idle();
+        if idle.len() < MOST {
+            idle.push_back((Instant::now(), self.namespace));
+        }
+    }
+}
+
+fn traces() -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(TRACES_BYTES);
+    for name in TRACES {
+        File::open(format!("/proc/thread-self/net/{name}"))?.read_to_end(&mut text)?;
+    }
+    Ok(text)
+}
+
+/// Neither one that somebody holds nor a connection that is remembered.
+fn no_socket() -> io::Result<bool> {
+    let text = std::fs::read_to_string(SOCKETS)?;
+    let count = |line: &str, what: &str| {
+        let mut words = text.lines().find_map(|text| text.strip_prefix(line))?.split_whitespace();
+        words.find(|word| *word == what)?;
+        words.next()?.parse::<u64>().ok()
+    };
+    Ok(count("sockets:", "used") == Some(0) && count("TCP:", "tw") == Some(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, UdpSocket};
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    /// The namespace that is lent after `act` in one: the same, or another.
+    fn again<T>(act: impl FnOnce() -> T) -> bool {
+        let Some(networks) = Networks::new() else { return true };
+        let lent = networks.lend().unwrap();
+        let ino = lent.ino();
+        let left = lent.inside(act).unwrap();
+        lent.give_back();
+        // The kernel frees what was closed when it has the time.
+        std::thread::sleep(SETTLED);
+        let same = networks.lend().unwrap().ino() == ino;
+        drop(left);
+        same
+    }
+
+    fn am_root() -> bool {
+        Networks::new().is_some()
+    }
+
+    #[test]
+    fn what_nothing_happened_in_is_lent_again() {
+        assert!(again(|| ()));
+        assert!(again(|| drop(UnixListener::bind_addr(&SocketAddr::from_abstract_name("x").unwrap()))));
+        assert!(again(|| drop(TcpListener::bind("127.0.0.1:0"))));
+    }
+
+    #[test]
+    fn what_was_used_is_not_lent_again() {
+        if !am_root() {
+            return;
+        }
+        let send = |to: &str| UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"x", to);
+        assert!(!again(|| assert_eq!(send("127.0.0.1:9").unwrap(), 1)), "a packet");
+        assert!(!again(|| drop(send("192.0.2.1:9").unwrap_err())), "a packet that went nowhere");
+        assert!(!again(|| TcpListener::bind("127.0.0.1:0").unwrap()), "a socket that somebody still has");
+        let name = SocketAddr::from_abstract_name("left").unwrap();
+        assert!(!again(|| UnixListener::bind_addr(&name).unwrap()), "a name that somebody still has");
+    }
+
+    #[test]
+    fn a_thread_comes_back() {
+        let ino = || {
+            std::fs::metadata("/proc/thread-self/ns/net")
+                .map(|it| std::os::unix::fs::MetadataExt::ino(&it))
+                .unwrap()
+        };
+        let Some(networks) = Networks::new() else { return };
+        let (before, lent) = (ino(), networks.lend().unwrap());
+        assert_eq!(lent.inside(ino).unwrap(), lent.ino());
+        assert_ne!(lent.ino(), before);
+        assert_eq!(ino(), before);
+        // Two at once are two.
+        assert_ne!(networks.lend().unwrap().ino(), lent.ino());
+    }
+}
