@@ -59,10 +59,12 @@ pub mod error {
 /// Asks for an execution. Exactly one of `command` and `shell`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("anyOf" = [{ "required": ["command"] }, { "required": ["shell"] }])))]
 #[serde(deny_unknown_fields, default)]
 pub struct Start {
     /// A program and its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub command: Option<Vec<Bytes>>,
     /// One string for the profile's shell.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -33,9 +33,11 @@ pub(super) struct Beside {
     pub(super) execution: String,
     /// What the walls refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, schemars(default))]
     pub(super) blocked: Vec<Blocked>,
     /// There was more output than is here.
     #[serde(skip_serializing_if = "is_false")]
+    #[cfg_attr(test, schemars(default))]
     pub(super) truncated: bool,
 }
 

@@ -13,6 +13,9 @@ use super::trouble::Refused;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
 
+/// Version 7, in one spelling.
+const ID: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$";
+
 /// A body of `POST /execute`. What else it holds is ignored.
 #[derive(JsonSchema)]
 #[schemars(rename = "Execute")]
@@ -107,7 +110,7 @@ impl Kind {
             Self::Number { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
             Self::Flag => json!({ "type": "boolean" }),
             Self::State => json!({ "enum": ["queued", "running", "ended"] }),
-            Self::Execution => json!({ "type": "string", "format": "uuid" }),
+            Self::Execution => json!({ "type": "string", "format": "uuid", "pattern": ID }),
         }
     }
 }
