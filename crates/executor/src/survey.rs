@@ -24,13 +24,15 @@ mod profiles;
 mod registries;
 mod service;
 mod sockets;
+mod ways;
 
-use outlook::path_directories;
 pub use outlook::{Near, Outlook};
+use outlook::{Whereabouts, path_directories};
 pub use profiles::{Profiles, read_profile};
 pub use registries::{Asked, registries};
 pub use service::ServiceProfiles;
 pub use sockets::look_at as look_at_sockets;
+use ways::Ways;
 
 /// Each match becomes a mount of some microseconds; past this the globs are too wide to be meant.
 const MAX_MATCHES: usize = 4_096;
@@ -124,20 +126,28 @@ pub fn begin(needs: &Needs, workspace: Object, near: &Near) -> HostReport {
 /// Everything else that the plan needs to know, looked at once.
 pub fn complete(needs: &Needs, mut report: HostReport, outlook: &Outlook) -> Result<HostReport, Refusal> {
     report.cwd = needs.cwd.as_ref().map(|cwd| real_cwd(cwd, &report.workspace)).transpose()?;
-    let far = outlook.far(needs, &report);
-    report.path.clone_from(&far.path);
     match needs.mode {
-        Mode::Host => Ok(report),
+        Mode::Host => {
+            let written = [report.workspace.path.to_path_buf()];
+            let path = path_directories(&report.caller, &Ways::but(&written), &mut report.warnings);
+            report.path = path.into_iter().map(Bytes::from).collect();
+            Ok(report)
+        }
         Mode::Sandbox => {
-            report.name_files.clone_from(&far.name_files);
             report.extras = extras(&needs.paths);
+            git::git(&mut report)?;
+            let written = written_by_commands(&report.extras, Some(&report.workspace), &report.git);
+            check_ways(&report.extras, &written)?;
+            let workspace = report.workspace.path.to_path_buf();
+            let at = Whereabouts { workspace, written: written.clone(), toolchains: needs.toolchains };
+            let far = outlook.far(at, &report.caller, &report.system);
+            report.path.clone_from(&far.path);
+            report.name_files.clone_from(&far.name_files);
             report.shown.clone_from(&far.shown);
             report.scratch.clone_from(&far.scratch);
-            report.warnings.clone_from(&far.warnings);
+            report.warnings.extend(far.warnings.iter().cloned());
             report.git_identity.clone_from(&far.git_identity);
-            git::git(&mut report)?;
             denials::denials(needs, &mut report)?;
-            let written = written_by_commands(&report.extras, Some(&report.workspace), &report.git);
             report.sockets = sockets::look_at(&needs.sockets, &written, report.caller.uid);
             if needs.registries {
                 let asked = registries(&report.caller, &written);
@@ -176,6 +186,22 @@ fn extras(needed: &[NeededPath]) -> Vec<Extra> {
     let look =
         |needed: &NeededPath| Extra { needed: needed.clone(), object: object(needed.path.as_path()).ok() };
     needed.iter().map(look).collect()
+}
+
+/// What a profile names must not be a command's to choose.
+fn check_ways(extras: &[Extra], written: &[PathBuf]) -> Result<(), Refusal> {
+    let ways = Ways::but(written);
+    let mut named = extras.iter().filter(|extra| !extra.needed.bound_only).map(|extra| &extra.needed.path);
+    match named.find(|path| ways.follow(path.as_path()) == Err(Errno::LOOP)) {
+        None => Ok(()),
+        Some(path) => Err(Refusal::new(
+            Code::WorkspaceForbidden,
+            format!(
+                "`{path}`, which the profile shows, leads through a symbolic link that a command could have made"
+            ),
+            "replace the link by what it leads to, or take the path out of the profile",
+        )),
+    }
 }
 
 /// What is at a path once symlinks are followed. A path on which there are none is its own real path; otherwise the

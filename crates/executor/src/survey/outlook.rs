@@ -7,16 +7,18 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
+use rustix::io::Errno;
 use stockade_policy::{
-    Caller, Capacity, GitIdentity, HostReport, LayerReport, Match, NAME_FILES, Needs, Object, SYSTEM_PATHS,
-    Shown, SystemPath, Unavailable,
+    Caller, Capacity, GitIdentity, LayerReport, Match, NAME_FILES, Object, SYSTEM_PATHS, Shown, SystemPath,
+    Unavailable,
 };
 use stockade_proto::{Bytes, Code, Fault};
 
+use super::ways::{Trusted, Ways, is_below};
 use super::{MAX_SCAN, MAX_TEXT_BYTES, git, list, object, of_stat, open_directory, read_bounded};
 use crate::cgroup;
 use crate::enforcement::layer_facts;
@@ -26,8 +28,8 @@ const DEFAULT_PID_MAX: u64 = 32_768;
 
 /// How long a service believes what it saw. A sandbox that waits for a request is older.
 const KEPT: Duration = Duration::from_secs(1);
-/// Workspaces whose surroundings are kept at once.
-const MOST_KEPT: usize = 64;
+/// Whereabouts at once.
+const MOST_KEPT: usize = 1024;
 
 /// What the ground of a sandbox stands on.
 #[derive(Debug)]
@@ -66,19 +68,41 @@ pub(super) struct Far {
 }
 
 impl Far {
-    fn look(needs: &Needs, report: &HostReport) -> Self {
-        let path = path_directories(&report.caller).into_iter().map(Bytes::from).collect();
-        let git_identity = git::git_identity(&report.caller);
-        let mut far = Self { path, name_files: name_files(), git_identity, ..Self::default() };
-        if needs.toolchains {
-            toolchains(&report.caller, &report.workspace, &report.system, &mut far);
+    fn look(at: &Whereabouts, caller: &Caller, system: &[SystemPath]) -> Self {
+        let mut far =
+            Self { name_files: name_files(), git_identity: git::git_identity(caller), ..Self::default() };
+        let directories = |path: &SystemPath| match path {
+            SystemPath::Directory(object) => Some(object.path.to_path_buf()),
+            SystemPath::Symlink { .. } => None,
+        };
+        let shown: Vec<_> = system.iter().filter_map(directories).collect();
+        let trusted = trusted(caller, &shown);
+        let ways = Ways { written: &at.written, trusted: Some(&trusted), shown: &shown };
+        let path = path_directories(caller, &ways, &mut far.warnings);
+        if at.toolchains {
+            toolchains(caller, at, &path, &ways, &mut far);
         }
+        far.path = path.into_iter().map(Bytes::from).collect();
         far
     }
 }
 
-/// Toolchains are looked for beside a workspace, and not for every profile.
-type Whereabouts = (Bytes, bool);
+/// What of a request decides how far there is to look.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Whereabouts {
+    pub(super) workspace: PathBuf,
+    /// Directories that commands of the profile write.
+    pub(super) written: Vec<PathBuf>,
+    pub(super) toolchains: bool,
+}
+
+/// The system's directories are root's. In the home itself a person makes links; what is below may be a workspace.
+fn trusted(caller: &Caller, system: &[PathBuf]) -> Vec<Trusted> {
+    let deep = system.iter().map(|directory| Trusted { directory: directory.clone(), deep: true });
+    let alone = [Path::new("/"), caller.home.as_path()];
+    let alone = alone.map(|directory| Trusted { directory: directory.to_owned(), deep: false });
+    deep.chain(alone).collect()
+}
 
 #[derive(Debug)]
 pub struct Outlook {
@@ -103,26 +127,41 @@ impl Outlook {
     }
 
     pub(crate) fn near(&self) -> Arc<Near> {
-        let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
-        match near.as_ref().filter(|(seen, _)| seen.elapsed() < self.kept) {
-            Some((_, near)) => Arc::clone(near),
-            None => Arc::clone(&near.insert((Instant::now(), Arc::new(Near::look()))).1),
+        if let Some((_, near)) = locked(&self.near).as_ref().filter(|(seen, _)| self.believes(*seen)) {
+            return Arc::clone(near);
         }
+        // Nobody waits for another's look: a file system may be slow.
+        let (now, near) = (Instant::now(), Arc::new(Near::look()));
+        *locked(&self.near) = Some((now, Arc::clone(&near)));
+        near
     }
 
-    pub(super) fn far(&self, needs: &Needs, report: &HostReport) -> Arc<Far> {
-        let key = (report.workspace.path.clone(), needs.toolchains);
-        let mut far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, far)) = far.get(&key).filter(|(seen, _)| seen.elapsed() < self.kept) {
+    pub(super) fn far(&self, at: Whereabouts, caller: &Caller, system: &[SystemPath]) -> Arc<Far> {
+        if let Some((_, far)) = locked(&self.far).get(&at).filter(|(seen, _)| self.believes(*seen)) {
             return Arc::clone(far);
         }
-        if far.len() >= MOST_KEPT {
-            far.clear();
+        let (now, seen) = (Instant::now(), Arc::new(Far::look(&at, caller, system)));
+        let mut far = locked(&self.far);
+        far.retain(|_, (seen, _)| self.believes(*seen));
+        if far.len() < MOST_KEPT {
+            far.insert(at, (now, Arc::clone(&seen)));
         }
-        let seen = Arc::new(Far::look(needs, report));
-        far.insert(key, (Instant::now(), Arc::clone(&seen)));
         seen
     }
+
+    fn believes(&self, seen: Instant) -> bool {
+        seen.elapsed() < self.kept
+    }
+
+    /// What was seen is not so any more, or a sandbox would have been built on it.
+    pub fn forget(&self) {
+        *locked(&self.near) = None;
+        locked(&self.far).clear();
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn detect() -> Result<Arc<cgroup::Host>, Fault> {
@@ -197,7 +236,7 @@ fn name_files() -> Vec<Bytes> {
 
 /// PATH's directories that exist, each once, at their real place. Relative ones follow whoever moves the
 /// working directory, so they are dropped.
-pub(super) fn path_directories(caller: &Caller) -> Vec<PathBuf> {
+pub(super) fn path_directories(caller: &Caller, ways: &Ways<'_>, warnings: &mut Vec<String>) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     let path = caller.variable("PATH").map_or(&[][..], Bytes::as_slice);
     let mut seen: Vec<&[u8]> = Vec::new();
@@ -206,7 +245,14 @@ pub(super) fn path_directories(caller: &Caller) -> Vec<PathBuf> {
             continue;
         }
         seen.push(entry);
-        let Ok(real) = object(Path::new(OsStr::from_bytes(entry))) else { continue };
+        let real = match ways.follow(Path::new(OsStr::from_bytes(entry))) {
+            Ok(real) => real,
+            Err(Errno::LOOP) => {
+                warnings.push(planted(&Bytes::from(entry)));
+                continue;
+            }
+            Err(_) => continue,
+        };
         let real_path = real.path.to_path_buf();
         // A colon would split it in two inside the sandbox.
         if real.is_dir && !real.path.as_slice().contains(&b':') && !found.contains(&real_path) {
@@ -217,23 +263,26 @@ pub(super) fn path_directories(caller: &Caller) -> Vec<PathBuf> {
 }
 
 /// Toolchains of the caller, as far as they hold no credentials.
-fn toolchains(caller: &Caller, workspace: &Object, near: &[SystemPath], far: &mut Far) {
-    let system = near
-        .iter()
-        .filter_map(|path| match path {
-            SystemPath::Directory(object) => Some(object.path.to_path_buf()),
-            SystemPath::Symlink { .. } => None,
-        })
-        .collect::<Vec<_>>();
-    let shown_anyway = system.iter().map(PathBuf::as_path).collect::<Vec<_>>();
-    let path = far.path.iter().map(Bytes::to_path_buf).collect::<Vec<_>>();
-    let (home, workspace) = (caller.home.to_path_buf(), workspace.path.to_path_buf());
-    let candidates = stockade_policy::candidates(caller, &workspace, &shown_anyway, &path);
+fn toolchains(caller: &Caller, at: &Whereabouts, path: &[PathBuf], ways: &Ways<'_>, far: &mut Far) {
+    let shown_anyway = ways.shown.iter().map(PathBuf::as_path).collect::<Vec<_>>();
+    let home = caller.home.as_path();
+    let candidates = stockade_policy::candidates(caller, &at.workspace, &shown_anyway, path);
     for (path, reason) in candidates.show {
-        let Ok(object) = object(&path) else { continue };
+        let object = match ways.follow(&path) {
+            Ok(object) => object,
+            Err(Errno::LOOP) => {
+                far.warnings.push(planted(&Bytes::from(path)));
+                continue;
+            }
+            Err(_) => continue,
+        };
         let real = object.path.as_path();
+        // Shown already, and with what commands make of it meanwhile.
+        if is_below(real, ways.written) {
+            continue;
+        }
         // A candidate may be a link to anywhere: what it really is must not be more than it seems.
-        let too_much = home.starts_with(real) || workspace.starts_with(real);
+        let too_much = home.starts_with(real) || at.workspace.starts_with(real);
         let kernel = ["/proc", "/sys", "/dev", "/run"].iter().any(|kernel| real.starts_with(kernel));
         let shown = shown_anyway.iter().any(|shown| real.starts_with(shown));
         let twice = far.shown.iter().any(|known| real.starts_with(known.object.path.as_path()));
@@ -248,6 +297,10 @@ fn toolchains(caller: &Caller, workspace: &Object, near: &[SystemPath], far: &mu
         }
     }
     far.scratch = candidates.scratch.into_iter().filter(|root| root.is_dir()).map(Bytes::from).collect();
+}
+
+fn planted(path: &Bytes) -> String {
+    format!("`{path}` is not shown: a symbolic link on the way there could be a command's")
 }
 
 /// Credential files at most two levels down, or nothing if that can't be told.
@@ -289,12 +342,31 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_believed_for_a_moment_and_no_longer() {
-        let outlook = Outlook::keeping(Duration::from_millis(200));
-        let first = outlook.near();
-        assert!(Arc::ptr_eq(&first, &outlook.near()));
-        std::thread::sleep(Duration::from_millis(250));
-        assert!(!Arc::ptr_eq(&first, &outlook.near()));
-        let fresh = Outlook::fresh();
+        let (kept, fresh) = (Outlook::keeping(Duration::from_secs(60)), Outlook::fresh());
+        let first = kept.near();
+        assert!(Arc::ptr_eq(&first, &kept.near()));
+        kept.forget();
+        assert!(!Arc::ptr_eq(&first, &kept.near()));
         assert!(!Arc::ptr_eq(&fresh.near(), &fresh.near()));
+    }
+
+    #[test]
+    fn what_is_far_is_kept_for_the_same_question_only() {
+        let (kept, fresh) = (Outlook::keeping(Duration::from_secs(60)), Outlook::fresh());
+        let caller = super::super::caller();
+        let far = |outlook: &Outlook, workspace: &str, written: &[&str], toolchains| {
+            let written = written.iter().map(PathBuf::from).collect();
+            outlook.far(Whereabouts { workspace: workspace.into(), written, toolchains }, &caller, &[])
+        };
+        let first = far(&kept, "/a", &["/a"], false);
+        assert!(Arc::ptr_eq(&first, &far(&kept, "/a", &["/a"], false)));
+        for other in [
+            far(&kept, "/b", &["/a"], false),
+            far(&kept, "/a", &["/a", "/b"], false),
+            far(&kept, "/a", &["/a"], true),
+        ] {
+            assert!(!Arc::ptr_eq(&first, &other));
+        }
+        assert!(!Arc::ptr_eq(&far(&fresh, "/a", &[], false), &far(&fresh, "/a", &[], false)));
     }
 }

@@ -20,6 +20,7 @@ use stockade_policy::{
 };
 use stockade_proto::Bytes;
 
+use super::ways::{Ways, is_below};
 use super::{MAX_MATCHES, MAX_TEXT_BYTES, object, path_directories, read_bounded};
 
 /// A tool that takes longer is stuck, and nobody waits longer for a plan.
@@ -45,9 +46,10 @@ pub fn registries(caller: &Caller, written: &[PathBuf]) -> Asked {
 }
 
 fn ask_host(caller: &Caller, written: &[PathBuf], trust: Trust) -> Asked {
-    let path =
-        path_directories(caller).into_iter().filter(|directory| !is_below(directory, written)).collect();
-    let mut host = Host { caller, written, path, trust, asked: Asked::default() };
+    let mut asked = Asked::default();
+    let path = path_directories(caller, &Ways::but(written), &mut asked.warnings);
+    let path = path.into_iter().filter(|directory| !is_below(directory, written)).collect();
+    let mut host = Host { caller, written, path, trust, asked };
     host.npm();
     host.pip();
     host.cargo();
@@ -55,10 +57,6 @@ fn ask_host(caller: &Caller, written: &[PathBuf], trust: Trust) -> Asked {
     host.asked.registries.sort();
     host.asked.registries.dedup();
     host.asked
-}
-
-fn is_below(path: &Path, directories: &[PathBuf]) -> bool {
-    directories.iter().any(|directory| path.starts_with(directory))
 }
 
 /// Which programs may be run, and what is wrong with the others.

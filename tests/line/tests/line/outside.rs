@@ -161,3 +161,61 @@ fn dev_is_minimal_and_works() {
         assert!(!ran.out().split_whitespace().any(|word| word == name), "{name}: {ran}");
     }
 }
+
+/// A command that turns a directory on PATH into a link would choose what the next one is shown.
+#[test]
+fn a_directory_on_path_that_became_a_link_shows_nothing() {
+    let mut world = World::new();
+    let settings = world.plant("home/.config/gh/hosts.yml", "oauth: walrus-token");
+    let (home, work) = (world.home(), world.work());
+    // Neither a workspace's own, nor another workspace's, nor one in a directory that the profile lets commands write.
+    let other = world.base().join("other");
+    let shared = world.base().join("shared");
+    for place in [&work, &other, &shared] {
+        std::fs::create_dir_all(place.join("venv/bin")).expect("a directory");
+    }
+    world.profile("shares", &format!("extends = \"default\"\nwritable = [{shared:?}]\n"));
+    let read = format!("cat {}", settings.display());
+    for place in [&work, &other, &shared] {
+        let bin = place.join("venv/bin");
+        world.set("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        let plant = format!(
+            "rmdir {bin}; ln -s {to} {bin}",
+            bin = bin.display(),
+            to = home.join(".config").display()
+        );
+        let workspace = if *place == shared { &work } else { place };
+        world.sh(&plant).profile("shares").workspace(workspace).go().ends_with(0);
+        assert!(bin.is_symlink(), "the attack was not made");
+        let ran = world.sh(&read).profile("shares").go();
+        assert!(!ran.out().contains("walrus"), "{place:?}: {ran}");
+        assert!(ran.err().contains("could be a command's"), "{place:?}: {ran}");
+    }
+    // A person's own link is meant.
+    std::os::unix::fs::symlink(home.join(".config"), home.join("bin")).expect("a link");
+    world.set("PATH", format!("{}:/usr/bin:/bin", home.join("bin").display()));
+    let ran = world.sh(&read).go();
+    assert!(ran.out().contains("walrus"), "{ran}");
+}
+
+#[test]
+fn a_path_of_the_profile_that_became_a_link_is_refused() {
+    let world = World::new();
+    let settings = world.plant("home/.config/gh/hosts.yml", "oauth: walrus-token");
+    let shared = world.base().join("shared");
+    std::fs::create_dir_all(shared.join("data")).expect("a directory");
+    let profile =
+        format!("extends = \"default\"\nwritable = [{shared:?}]\nreadable = [{:?}]\n", shared.join("data"));
+    world.profile("shares", &profile);
+    let plant =
+        format!("cd {}; rmdir data; ln -s {} data", shared.display(), world.home().join(".config").display());
+    let first = world.sh(&plant).profile("shares").go();
+    if !shared.join("data").is_symlink() {
+        // What is shown is a mount, and a mount can't be removed from inside.
+        std::fs::remove_dir(shared.join("data")).expect("empty");
+        std::os::unix::fs::symlink(world.home().join(".config"), shared.join("data")).expect("a link");
+    }
+    let ran = world.sh(&format!("cat {}", settings.display())).profile("shares").go();
+    assert!(!ran.out().contains("walrus"), "{first} {ran}");
+    assert!(ran.err().contains("a command could have made"), "{ran}");
+}
