@@ -21,8 +21,8 @@ const ID: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-
 #[schemars(rename = "Execute")]
 #[expect(dead_code, reason = "read by hand, to answer in the exact words")]
 struct Execute {
-    /// For bash.
-    #[schemars(length(min = 1))]
+    /// For bash; more than blanks.
+    #[schemars(regex(pattern = r"\S"))]
     command: String,
     /// The service's own default, if left out or empty.
     cwd: Option<String>,
