@@ -49,7 +49,7 @@ impl From<ProfileError> for Abort {
 /// Runs one plan to its end. Whatever happens in between, nothing of it is left when this returns.
 pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Result<ExecutionResult, Abort> {
     let begun = Instant::now();
-    let Ready { plan, parked, limits: host, doors } = ready;
+    let Ready { plan, parked, limits: host, doors, .. } = ready;
     let published = doors.iter().map(|door| door.at).collect();
     let holds = placeholders::Holds::take(&plan)?;
     let running = parked.launch(&plan, execution, doors)?;

@@ -35,6 +35,7 @@ pub struct Ready {
     pub(crate) parked: Parked,
     pub(crate) limits: Option<Arc<cgroup::Host>>,
     pub(crate) doors: Vec<Door>,
+    outlook: Arc<Outlook>,
 }
 
 /// A sandbox that waits for a request like the one before it. It holds nothing of that one.
@@ -46,20 +47,23 @@ pub struct Spare(Parked);
 pub struct Recipe {
     ground: Ground,
     stdin: Stdin,
-    limits: Option<Arc<cgroup::Host>>,
+    counted: bool,
+    outlook: Arc<Outlook>,
 }
 
 impl Recipe {
     /// On the thread that it is to wait on.
     pub fn park(self, networks: Option<&Arc<Networks>>) -> Result<Spare, Abort> {
-        spawn::park(self.ground, self.stdin, self.limits.as_deref(), networks).map(Spare)
+        let host = if self.counted { Some(self.outlook.near().cgroups()?) } else { None };
+        spawn::park(self.ground, self.stdin, host.as_deref(), networks).map(Spare)
     }
 }
 
 impl Ready {
     pub fn recipe(&self) -> Recipe {
         let stdin = self.plan.stdio.stdin;
-        Recipe { ground: self.parked.ground().clone(), stdin, limits: self.limits.clone() }
+        let (counted, outlook) = (self.limits.is_some(), Arc::clone(&self.outlook));
+        Recipe { ground: self.parked.ground().clone(), stdin, counted, outlook }
     }
 
     /// Ports inside, with the host's ports that lead to them from now on.
@@ -98,7 +102,7 @@ impl Begun {
         let plan = plan(&request, &profile, &needs, report, &outlook)?;
         let parked = parked?;
         let doors = publish::open(&plan)?;
-        Ok(Ready { plan, parked, limits, doors })
+        Ok(Ready { plan, parked, limits, doors, outlook })
     }
 }
 

@@ -65,8 +65,10 @@ pub enum Separation {
 }
 
 fn separation(request: &Request, profile: &Resolved, layers: &Layers) -> Separation {
+    if layers.network == Requirement::Off {
+        return Separation::None;
+    }
     match profile.network.value {
-        _ if layers.network == Requirement::Off => Separation::None,
         Reach::Inherit => Separation::None,
         Reach::Deny if request.publish.is_empty() => Separation::Sealed,
         Reach::Deny | Reach::Allowlist => Separation::WithWays,

@@ -93,3 +93,18 @@ pub struct SocketPlan {
     pub mode: SocketMode,
     pub rules: Vec<SocketRule>,
 }
+
+impl SocketPlan {
+    /// Whether nothing outside of the execution can be reached, and so no descriptor be left with anybody.
+    pub fn stays_inside(&self) -> bool {
+        let reaches = |rule: &SocketRule| {
+            rule.decision != Decision::Deny
+                && rule
+                    .operations
+                    .iter()
+                    .any(|one| !matches!(one, SocketOperation::Bind | SocketOperation::Listen))
+                && rule.patterns.iter().any(|pattern| *pattern != SocketPattern::Own)
+        };
+        self.mode == SocketMode::Enforce && !self.rules.iter().any(reaches)
+    }
+}

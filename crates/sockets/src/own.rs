@@ -103,15 +103,18 @@ pub(crate) struct Own {
     files: Files,
     names: Memory<Vec<u8>, ()>,
     sockets: Memory<u64, Bound>,
+    /// Whether there was ever a file.
+    pub(crate) had_file: bool,
 }
 
 impl Own {
     pub(crate) fn new() -> Self {
-        Self { files: Files::new(most_held()), names: Memory::new(), sockets: Memory::new() }
+        Self { files: Files::new(most_held()), names: Memory::new(), sockets: Memory::new(), had_file: false }
     }
 
     /// `socket` is its cookie, `fd` a descriptor of the file.
     pub(crate) fn add_file(&mut self, socket: u64, bound: Bound, fd: OwnedFd) {
+        self.had_file = true;
         self.files.add(bound.file, fd);
         self.sockets.add(socket, bound);
     }

@@ -182,6 +182,11 @@ impl Supervisor {
         self.crew.failed.as_fd()
     }
 
+    /// Whether a socket was bound where others may have found it.
+    pub fn bound_a_file(&self) -> bool {
+        self.crew.ground.own().had_file
+    }
+
     /// Ends every thread. Calls that wait are answered EINTR if they were received, ENOSYS if not.
     pub fn stop(self) -> Result<(), StopError> {
         if self.wind_down() { Ok(()) } else { Err(StopError::StillBusy) }

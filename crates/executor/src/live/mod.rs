@@ -45,6 +45,8 @@ pub(crate) struct Seen {
     pub(crate) blocked: Vec<Blocked>,
     pub(crate) traffic: Vec<HostTraffic>,
     pub(crate) faults: Vec<String>,
+    /// A socket was where others may have found it.
+    pub(crate) found: bool,
 }
 
 /// Init sent other descriptors than its stages do.
@@ -184,6 +186,7 @@ impl Live {
     pub(crate) fn end(&mut self) -> Seen {
         self.charge.close();
         let mut seen = Seen::default();
+        seen.found = self.sockets.as_ref().is_some_and(Supervisor::bound_a_file);
         if let Some(Err(error)) = self.sockets.take().map(Supervisor::stop) {
             seen.faults.push(error.to_string());
         }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use stockade_executor::{Abort, Destination, Input, Io, Orders, Recipe, Spare, Watch, execute, redacted};
 use stockade_frames::{Frames, Stream};
 use stockade_proto::link::{Place as Workspace, Started};
-use stockade_proto::{ExecutionResult, Request, exit};
+use stockade_proto::{ExecutionResult, Outcome, Request, exit};
 use stockade_redact::Redactor;
 use tokio::sync::oneshot;
 
@@ -79,6 +79,9 @@ impl Carriage {
         let finished = frames.into_inner().end();
         match ended {
             Ok(result) => {
+                if let Outcome::LaunchFailed { .. } = result.outcome {
+                    source.failed();
+                }
                 let mut result = redacted::result(&redactor, result);
                 redacted::command(&redactor, &mut result);
                 if let Err(error) = finished {

@@ -23,10 +23,17 @@ impl Source {
     /// On the execution's own thread, which outlives the sandbox. A spare that does not fit is let go.
     pub(super) fn ready(&self, request: Request, place: Place, spare: Option<Spare>) -> Result<Ready, Abort> {
         check_ground()?;
-        match begin_under(request, place, &self.profiles, Arc::clone(&self.outlook))? {
-            Beginning::Begun(begun) => begun.ready_on(spare),
+        let ready = match begin_under(request, place, &self.profiles, Arc::clone(&self.outlook)) {
+            Ok(Beginning::Begun(begun)) => begun.ready_on(spare),
             // Whoever started us could have put us into one.
-            Beginning::NeedsScope(refusal) => Err(refusal.into()),
-        }
+            Ok(Beginning::NeedsScope(refusal)) => Err(refusal.into()),
+            Err(abort) => Err(abort),
+        };
+        ready.inspect_err(|_| self.failed())
+    }
+
+    /// One that was ready did not start, or none could be made: the host may not be what was seen of it.
+    pub(super) fn failed(&self) {
+        self.outlook.forget();
     }
 }

@@ -27,7 +27,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::DumpableBehavior;
 use stockade_launch::{ToInit, wall};
 use stockade_policy::{Ground, Separation};
-use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Stdin, install};
+use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Requirement, Stdin, install};
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
 
 use crate::Abort;
@@ -146,10 +146,13 @@ pub(crate) fn park(
     networks: Option<&Arc<Networks>>,
 ) -> Result<Parked, Abort> {
     let walls = encode::walls(&ground);
-    // Whoever dies with its PID namespace is surely gone from the other.
-    let lends = ground.network == Separation::Sealed && walls & wall::PID != 0;
-    let network = networks.filter(|_| lends).map(Networks::lend).transpose();
-    let network = network.map_err(|error| fault("a network namespace could not be made", &error))?;
+    // Whoever dies with its PID namespace is surely gone from the other; and what can be left in it is known for the calls
+    // that the filter lets through.
+    let lends = ground.network == Separation::Sealed
+        && walls & wall::PID != 0
+        && ground.layers.seccomp != Requirement::Off;
+    // Without one, init makes its own, as ever.
+    let network = networks.filter(|_| lends).and_then(|networks| networks.lend().ok());
     let given = Given {
         landlock_abi: stockade_sys::landlock_abi(),
         is_root: rustix::process::geteuid().is_root(),
@@ -290,7 +293,11 @@ impl Drop for Parked {
             rustix::process::WaitId::PidFd(running.pidfd.as_fd()),
             rustix::process::WaitIdOptions::EXITED,
         ) {
-            Ok(_) => running.network.take().map(Lent::give_back).unwrap_or_default(),
+            Ok(_) => {
+                if let Some(network) = running.network.take() {
+                    network.give_back();
+                }
+            }
             Err(_) => {}
         }
     }

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use stockade_launch::{FromInit, MAX_MESSAGE, Offer, ToInit};
-use stockade_proto::Cancel;
+use stockade_proto::{Cancel, SocketPlan};
 use stockade_sys::Signal;
 
 use super::orders::{Heard, Order};
@@ -298,6 +298,16 @@ impl Supervisor<'_> {
         if let Some(live) = &mut self.running.live {
             // There is no result to put what it saw into.
             drop(live.end());
+        }
+    }
+
+    /// For another sandbox, if nobody can have kept anything of it: init is gone, with everybody in its PID namespace, and no
+    /// descriptor can have been handed to anybody else.
+    pub(super) fn release_network(&mut self, found: bool) {
+        let Some(network) = self.running.network.take() else { return };
+        let alone = !found && self.plan.sockets.as_ref().is_some_and(SocketPlan::stays_inside);
+        if alone && self.ended.is_some() {
+            network.give_back();
         }
     }
 

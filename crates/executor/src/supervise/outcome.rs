@@ -43,11 +43,8 @@ impl Supervisor<'_> {
         };
         self.counts_cpu = self.running.group.is_some();
         self.release_group();
-        // Init is gone, and with it everybody in its PID namespace.
-        if let Some(network) = self.running.network.take().filter(|_| self.ended.is_some()) {
-            network.give_back();
-        }
         let mut seen = self.running.live.as_mut().map(crate::live::Live::end).unwrap_or_default();
+        self.release_network(seen.found);
         self.faults.append(&mut seen.faults);
         self.tell_events();
         self.events.finish();
