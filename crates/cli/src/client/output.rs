@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use stockade_executor::Abort;
 use stockade_proto::{Code, Fault};
 
+use super::text::clean_json;
+
 /// What became of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -50,5 +52,5 @@ pub(super) fn print(text: &str) -> Result<Reader, Abort> {
 
 pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Reader, Abort> {
     let text = serde_json::to_string(value).map_err(|error| failed(&io::Error::other(error)))?;
-    print(&format!("{text}\n"))
+    print(&format!("{}\n", clean_json(&text)))
 }

@@ -63,6 +63,62 @@ pub(super) fn clean(text: &str) -> String {
     Bytes::from(text).to_string()
 }
 
+/// What a command wrote, piece by piece, for a terminal: newlines and tabs stay, and nothing else that a terminal obeys.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Of a character that the next piece goes on with.
+    begun: Vec<u8>,
+}
+
+impl Seen {
+    pub(super) fn more(&mut self, bytes: &[u8]) -> String {
+        let mut all = std::mem::take(&mut self.begun);
+        all.extend_from_slice(bytes);
+        self.begun = all.split_off(all.len() - unfinished(&all));
+        lines(&all)
+    }
+
+    /// What never went on.
+    pub(super) fn rest(&mut self) -> String {
+        lines(&std::mem::take(&mut self.begun))
+    }
+}
+
+fn lines(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\t')) {
+        match piece.split_last() {
+            Some((end @ (b'\n' | b'\t'), before)) => {
+                text.push_str(&Bytes::from(before).to_string());
+                text.push(char::from(*end));
+            }
+            Some(_) | None => text.push_str(&Bytes::from(piece).to_string()),
+        }
+    }
+    text
+}
+
+/// Bytes at the end that begin a character and lack the rest of it.
+fn unfinished(bytes: &[u8]) -> usize {
+    let begins = |tail: &[u8]| {
+        std::str::from_utf8(tail).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    };
+    (1..=bytes.len().min(3)).find(|length| begins(&bytes[bytes.len() - length..])).unwrap_or(0)
+}
+
+/// The same JSON without a character that a terminal obeys or a reader does not see: all of those are in strings.
+pub(super) fn clean_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if Bytes::is_unseen(c) {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
 /// Rows under a head; every column but the last is as wide as its widest cell. Lines are cut at `width`.
 pub(super) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], width: Option<usize>) -> String {
     let length = |text: &str| text.chars().count();
@@ -137,6 +193,31 @@ mod tests {
     fn sizes() {
         let shown = [0, 1, 1023, 1024, 1 << 20, (5 << 30) + (1 << 29)].map(bytes);
         assert_eq!(shown, ["0 bytes", "1 byte", "1023 bytes", "1 KiB", "1 MiB", "5.5 GiB"]);
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_and_characters_are_whole_over_pieces() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.more("a\tb\n\u{1b}]0;x\u{7}\r\u{9b}2J\u{202e}é\n".as_bytes()), {
+            "a\tb\n\\u{1b}]0;x\\u{7}\\r\\u{9b}2J\\u{202e}é\n"
+        });
+        let text = "é\n日本\u{1f600}";
+        let shown: String = text.as_bytes().iter().map(|byte| seen.more(&[*byte])).collect();
+        assert_eq!((shown.as_str(), seen.rest().as_str()), (text, ""));
+        assert_eq!(
+            [seen.more(b"\xff\xf0\x9f"), seen.more(b"x\xc3"), seen.rest()],
+            ["\\xff", "\\xf0\\x9fx", "\\xc3"]
+        );
+        assert_eq!(seen.rest(), "");
+    }
+
+    #[test]
+    fn json_means_the_same_when_it_is_clean() {
+        let text = "\u{1b}\u{7f}\u{9b}\u{202e}\u{e0001}é日";
+        let json = serde_json::to_string(&[text]).unwrap();
+        let clean = clean_json(&json);
+        assert!(!clean.contains(Bytes::is_unseen) && clean.contains("é日"), "{clean}");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&clean).unwrap(), [text]);
     }
 
     #[test]

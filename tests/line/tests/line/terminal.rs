@@ -1,39 +1,12 @@
 //! BOX-6: the caller's terminal is not the command's; Ctrl-C at it stops the execution.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::io::Write as _;
 use std::time::Duration;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use stockade_line_tests::{World, await_process, have, settle, unique_sleep};
-
-/// Both ends of a terminal of the test's own.
-fn terminal() -> (File, OwnedFd) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-    grantpt(&master).expect("ours");
-    unlockpt(&master).expect("ours");
-    let name = ptsname(&master, Vec::new()).expect("its name");
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
-    let slave = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).expect("its other end");
-    (File::from(master), slave)
-}
+use stockade_line_tests::{World, await_process, have, read_until, settle, terminal, unique_sleep};
 
 /// Starts a session whose terminal is stdin.
 const IN_SESSION: [&str; 4] = ["setsid", "--ctty", "--wait", "--fork"];
-
-/// What appears on the terminal until it is closed or holds the word.
-fn read_until(master: &mut File, word: &str) -> String {
-    let mut shown = Vec::new();
-    let mut buffer = [0u8; 4096];
-    while !String::from_utf8_lossy(&shown).contains(word) {
-        match master.read(&mut buffer) {
-            Ok(got @ 1..) => shown.extend_from_slice(&buffer[..got]),
-            Ok(0) | Err(_) => break,
-        }
-    }
-    String::from_utf8_lossy(&shown).into_owned()
-}
 
 #[test]
 fn no_controlling_terminal_inside() {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use stockade_line_tests::{Service, World, await_process, said_no, settle, unique_sleep};
+use stockade_line_tests::{
+    Service, World, await_process, read_until, said_no, settle, terminal, unique_sleep,
+};
 
 use super::Ground;
 
@@ -95,6 +97,36 @@ fn logs_give_each_stream_its_own_and_go_on_from_any_place() {
     assert_eq!((rest.out().as_str(), rest.err().as_str()), ("three\n", ""), "{rest}");
     assert_eq!(ground.cli(&["logs", &id, "--after", "1000000"]).go().ends_with(0).out(), "");
     said_no(&ground.cli(&["logs", UNKNOWN]).go().ends_with(125), "SK-R053");
+}
+
+/// What a command writes must not move the cursor, the title or the keyboard of whoever looks at it later.
+#[test]
+fn logs_on_a_terminal_obey_nobody() {
+    let ground = Ground::new();
+    let hostile = r"printf 'a\tb \033]0;x\007\r\302\233 \377 \303'; sleep 0.1; printf '\251\n'; \
+                    printf 'to stderr \302\233\033[2J\n' >&2; echo end";
+    let bytes = b"a\tb \x1b]0;x\x07\r\xc2\x9b \xff \xc3\xa9\nend\n";
+    // Like a run without the service, whatever it writes.
+    let ran = ground.sh(hostile).go().ends_with(0);
+    assert_eq!(ran.stdout, bytes, "{ran}");
+    let id = ground.last();
+    let shown = |words: &[&str]| {
+        let (mut master, slave) = terminal();
+        let err = slave.try_clone().expect("a copy");
+        let running = ground.cli(&[&["logs", &id], words].concat()).stdout_to(slave).stderr_to(err).start();
+        let shown = read_until(&mut master, "end");
+        running.finish().ends_with(0);
+        shown
+    };
+    let clean = shown(&[]);
+    assert!(clean.contains("a\tb ") && clean.contains(r"\u{1b}]0;x\u{7}\r\u{9b} \xff é"), "{clean:?}");
+    assert!(clean.contains(r"to stderr \u{9b}\u{1b}[2J"), "{clean:?}");
+    assert!(!clean.contains(['\u{1b}', '\u{7}', '\u{9b}']), "{clean:?}");
+    let json = shown(&["--json"]);
+    assert!(json.contains(r"\u009b") && !json.contains('\u{9b}'), "{json:?}");
+    assert!(shown(&["--raw"]).contains("\u{1b}]0;x\u{7}\r\u{9b}"), "as it is where that is asked for");
+    let ran = ground.cli(&["logs", &id]).go().ends_with(0);
+    assert_eq!(ran.stdout, bytes, "{ran}");
 }
 
 #[test]
