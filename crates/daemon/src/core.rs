@@ -2,9 +2,10 @@
 //! is decided here.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use stockade_proto::link::{Stop, Write};
+use serde_json::json;
+use stockade_proto::link::{NotRun, Stop, Write};
 use stockade_proto::{Bytes, Cancel, Code};
 use stockade_redact::Redactor;
 use stockade_store::ExecutionId;
@@ -20,8 +21,10 @@ use crate::ending::Ending;
 use crate::events::Events;
 use crate::execution::{Execution, InHand, Phase};
 use crate::metrics::Metrics;
+use crate::pipeline::{Door, cut};
 use crate::principal::{Principal, Scope};
 use crate::record::Record;
+use crate::refusals::Refusals;
 
 /// How soon a reader that waits sees what was written meanwhile; later and later while there is nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -34,6 +37,9 @@ const WRITE_TURN: Duration = Duration::from_secs(30);
 
 /// For an order that is to be stopped again to get to the executor, which may be starting.
 const ON_ITS_WAY: Duration = Duration::from_secs(10);
+
+/// Bytes of a refusal in the audit log.
+const REASON: usize = 512;
 
 /// The configuration in force; a reload puts another one in its place.
 #[derive(Debug)]
@@ -60,6 +66,7 @@ pub struct Core {
     pub plans: Arc<Semaphore>,
     pub events: Events,
     pub metrics: Metrics,
+    pub refusals: Refusals,
     /// For what is said about commands, before it is written down.
     pub redactor: Redactor,
 }
@@ -73,6 +80,24 @@ impl Core {
     /// Changes with every reload.
     pub fn changes(&self) -> watch::Receiver<Arc<Config>> {
         self.current.0.subscribe()
+    }
+
+    /// Who was told no at which door, for the audit log. What is refused later is there already, as an execution's end;
+    /// our own failures are no business of the caller's.
+    pub fn refused(&self, door: Door, principal: &str, denied: &Denied) {
+        let NotRun::Refusal(refusal) = &denied.why else { return };
+        let Some(left_out) = self.refusals.count(principal, Instant::now()) else { return };
+        // It may quote what the caller sent.
+        let reason = Bytes::from(&*self.redactor.redact(refusal.message.as_bytes())).to_string();
+        let mut body = json!({
+            "event": "refused", "door": door.name(), "code": refusal.code.id(), "reason": cut(reason, REASON),
+        });
+        if left_out > 0 {
+            body["left_out"] = json!(left_out);
+        }
+        let (record, principal) = (self.record.clone(), principal.to_owned());
+        // Nobody waits for it: a caller that is refused is not to be told how slow the disk is.
+        tokio::spawn(async move { record.refused(principal, body).await });
     }
 
     /// The record of an execution that this caller may see.

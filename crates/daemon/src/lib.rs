@@ -20,11 +20,13 @@ pub mod metrics;
 pub mod pipeline;
 pub mod principal;
 pub mod record;
+pub mod refusals;
 mod retention;
 pub mod seat;
 mod service;
 mod stray;
 pub mod systemd;
+mod unlogged;
 
 pub use inherited::Inherited;
 pub use service::{Orders, ServeError, Stop, serve};

@@ -95,6 +95,16 @@ async fn begin<T: Send + 'static>(
     ask: Ask,
     hand: fn(&Arc<Core>, Start) -> T,
 ) -> Result<T, Denied> {
+    let (door, principal) = (ask.door, ask.principal.clone());
+    let begun = admitted(core, ask, hand).await;
+    begun.inspect_err(|denied| core.refused(door, principal.name(), denied))
+}
+
+async fn admitted<T: Send + 'static>(
+    core: &Arc<Core>,
+    ask: Ask,
+    hand: fn(&Arc<Core>, Start) -> T,
+) -> Result<T, Denied> {
     // What no kernel takes waits for no place.
     stockade_policy::check_length(&ask.request.command).map_err(Denied::from)?;
     if let Some(known) = known(core, &ask).await? {
@@ -249,7 +259,7 @@ fn shown(core: &Core, command: &Command) -> String {
     cut(String::from_utf8_lossy(&text).into_owned(), stockade_store::executions::COMMAND_LIMIT)
 }
 
-fn cut(mut text: String, most: usize) -> String {
+pub(crate) fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);

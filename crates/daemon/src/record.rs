@@ -116,6 +116,18 @@ impl Record {
         error!(execution = %id, "the audit log does not say who asked for `{event}`: {why}");
     }
 
+    /// A request that was refused before it was on record.
+    pub async fn refused(&self, principal: String, body: serde_json::Value) {
+        let noted = self.blocking(move |store| {
+            let noted = store.audit.note(audit::Note { execution: None, principal, body });
+            noted.map(drop).map_err(|error| audit_failed(&error))
+        });
+        match noted.await {
+            // Why not is in the service's log.
+            Ok(()) | Err(_) => {}
+        }
+    }
+
     /// The end goes on record, whatever became of it.
     pub async fn close(&self, ticket: Ticket, started_ms: Option<i64>, ending: Arc<Ending>) {
         let id = ticket.execution();

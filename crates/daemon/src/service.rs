@@ -27,8 +27,9 @@ use crate::inherited::Inherited;
 use crate::metrics::Metrics;
 use crate::pipeline::PLANS;
 use crate::record::Record;
+use crate::refusals::Refusals;
 use crate::stray::Mark;
-use crate::{retention, systemd};
+use crate::{retention, systemd, unlogged};
 
 /// For the first executor. Without one the doors open all the same, and say so to callers.
 const FIRST_EXECUTOR: Duration = Duration::from_secs(10);
@@ -91,6 +92,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
         plans: Arc::new(Semaphore::new(PLANS)),
         events: Events::default(),
         metrics: Metrics::default(),
+        refusals: Refusals::default(),
         redactor: Redactor::new(&[], true).map_err(ServeError::Redactor)?,
         current: Current::new(config),
     });
@@ -100,6 +102,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
     let (close, closed) = watch::channel(false);
     let doors = open_doors(&core, inherited, &closed)?;
     let forgetting = tokio::spawn(retention::forget(Arc::downgrade(&core)));
+    let logging = tokio::spawn(unlogged::log(Arc::downgrade(&core)));
     let beating = tokio::spawn(systemd::watchdog());
     systemd::ready();
     info!("serving");
@@ -113,6 +116,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
         Ok(()) | Err(_) => {}
     }
     forgetting.abort();
+    logging.abort();
     beating.abort();
     info!("stopped");
     Ok(())

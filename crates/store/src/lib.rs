@@ -17,6 +17,7 @@ mod random;
 pub mod secrets;
 mod state;
 pub mod tokens;
+mod unlogged;
 
 pub use audit::{Audit, AuditError, Ticket};
 pub use database::{Database, LOCK_WAIT, QUEUE, WAIT};
@@ -28,3 +29,4 @@ pub(crate) use random::random;
 pub use secrets::Secrets;
 pub use state::{Locked, OpenError, Opened, Store};
 pub use tokens::Tokens;
+pub use unlogged::{Unlogged, UnloggedError};

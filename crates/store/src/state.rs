@@ -12,7 +12,7 @@ use crate::audit::{Audit, AuditError, Note};
 use crate::database::Database;
 use crate::error::StoreError;
 use crate::executions::LOST_CODE;
-use crate::{ExecutionId, Executions, Output, Secrets, Tokens};
+use crate::{ExecutionId, Executions, Output, Secrets, Tokens, Unlogged, UnloggedError};
 
 #[derive(Debug)]
 pub struct Store {
@@ -21,6 +21,7 @@ pub struct Store {
     pub output: Output,
     pub tokens: Tokens,
     pub secrets: Secrets,
+    pub unlogged: Unlogged,
 }
 
 /// A store, and what an earlier daemon left unfinished.
@@ -43,6 +44,8 @@ pub enum OpenError {
     Audit(#[from] AuditError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Unlogged(#[from] UnloggedError),
 }
 
 /// A state directory that is this process's alone, and not looked into yet: an executor of an earlier daemon may
@@ -71,9 +74,11 @@ impl Locked {
             audit.note(Note { execution: Some(*id), principal: "stockade".into(), body })?;
         }
         let lost = executions.sweep_lost()?;
+        let unlogged = Unlogged::new(database.clone());
+        unlogged.log(&audit)?;
         let tokens = Tokens::new(database.clone());
         let secrets = Secrets::new(database, &Store::key_file(&directory));
-        Ok(Opened { store: Store { audit, executions, output, tokens, secrets }, lost })
+        Ok(Opened { store: Store { audit, executions, output, tokens, secrets, unlogged }, lost })
     }
 }
 

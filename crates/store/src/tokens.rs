@@ -6,13 +6,14 @@ use std::fmt;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use secrecy::SecretString;
 use serde::Serialize;
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use crate::database::Database;
 use crate::error::{StoreError, within};
-use crate::{clock, hex, random};
+use crate::{clock, hex, random, unlogged};
 
 /// Marks a token for people and for scanners of leaked ones.
 pub const PREFIX: &str = "stk_";
@@ -54,11 +55,19 @@ pub struct Created {
 #[derive(Debug, Clone)]
 pub struct Tokens {
     database: Database,
+    /// Who changes them, where the audit log is still to be told.
+    by: Option<String>,
 }
 
 impl Tokens {
     pub fn new(database: Database) -> Self {
-        Self { database }
+        Self { database, by: None }
+    }
+
+    /// Each change leaves a note for the audit log.
+    #[must_use]
+    pub fn by(self, principal: impl Into<String>) -> Self {
+        Self { by: Some(principal.into()), ..self }
     }
 
     pub fn create(&self, name: &str, scopes: &[&str]) -> Result<Created, StoreError> {
@@ -66,8 +75,8 @@ impl Tokens {
         let id = TokenId(hex::encode(&random::<8>()?[..]));
         let secret = Zeroizing::new(hex::encode(&random::<32>()?[..]));
         let text = Zeroizing::new(format!("{PREFIX}{id}_{}", *secret));
-        let (hash, scopes) = (hash(&text), serde_json::json!(scopes).to_string());
-        let (key, name) = (id.0.clone(), name.to_owned());
+        let (hash, scopes) = (hash(&text), json!(scopes));
+        let (key, name, by) = (id.0.clone(), name.to_owned(), self.by.clone());
         self.database.write("record a token", move |connection| {
             let sqlite = |error| StoreError::sqlite("record a token", error);
             let mut insert = connection
@@ -76,10 +85,12 @@ impl Tokens {
                      ON CONFLICT DO NOTHING",
                 )
                 .map_err(sqlite)?;
-            match insert.execute(params![key, name, hash, scopes, clock::now_ms()]).map_err(sqlite)? {
-                0 => Err(StoreError::NameTaken { field: "token", name }),
-                _ => Ok(()),
+            let row = params![key, name, hash, scopes.to_string(), clock::now_ms()];
+            if insert.execute(row).map_err(sqlite)? == 0 {
+                return Err(StoreError::NameTaken { field: "token", name });
             }
+            let body = json!({ "event": "create token", "name": name, "token": key, "scopes": scopes });
+            by.map_or(Ok(()), |by| unlogged::leave(connection, &by, body))
         })?;
         Ok(Created { id, text: SecretString::from(text.as_str()) })
     }
@@ -118,12 +129,24 @@ impl Tokens {
 
     /// By id or by name. False if there is none that is not revoked.
     pub fn revoke(&self, id_or_name: &str) -> Result<bool, StoreError> {
-        let which = id_or_name.to_owned();
+        let (which, by) = (id_or_name.to_owned(), self.by.clone());
         self.database.write("revoke a token", move |connection| {
-            let update =
-                "UPDATE tokens SET revoked_ms = ?2 WHERE (id = ?1 OR name = ?1) AND revoked_ms IS NULL";
-            let changed = connection.execute(update, params![which, clock::now_ms()]);
-            changed.map(|changed| changed > 0).map_err(|error| StoreError::sqlite("revoke a token", error))
+            let sqlite = |error| StoreError::sqlite("revoke a token", error);
+            let mut update = connection
+                .prepare_cached(
+                    "UPDATE tokens SET revoked_ms = ?2 WHERE (id = ?1 OR name = ?1) AND revoked_ms IS NULL
+                     RETURNING id, name",
+                )
+                .map_err(sqlite)?;
+            let rows = update.query_map(params![which, clock::now_ms()], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+            });
+            let revoked: Vec<_> = rows.and_then(Iterator::collect).map_err(sqlite)?;
+            for (id, name) in revoked.iter().filter(|_| by.is_some()) {
+                let body = json!({ "event": "revoke token", "name": name, "token": id });
+                unlogged::leave(connection, by.as_deref().unwrap_or_default(), body)?;
+            }
+            Ok(!revoked.is_empty())
         })
     }
 }

@@ -26,7 +26,7 @@ pub use tree::{
     await_process, cgroup_directories, children, command_line, descendants, find_marked, kill, kill_marked,
     settle, status_kib,
 };
-pub use world::{World, programs, stockade};
+pub use world::{World, files_below, programs, stockade};
 
 /// How long anything may take on a machine of ordinary speed. `STOCKADE_TEST_SLOW` multiplies it: an
 /// emulated processor is 10 to 20 times slower.

@@ -168,3 +168,11 @@ fn plain_environment(base: &Path) -> Vec<(OsString, OsString)> {
     }
     env
 }
+
+/// Every file in this directory and in those in it.
+#[track_caller]
+pub fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory of ours");
+    let below = entries.map(|entry| entry.expect("an entry").path());
+    below.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}

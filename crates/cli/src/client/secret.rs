@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 
 use clap::Subcommand;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -13,12 +14,12 @@ use stockade_executor::Abort;
 use stockade_proto::{Code, Fault, Refusal};
 use stockade_redact::Secret;
 use stockade_store::secrets::{SecretName, VALUE_LIMIT};
-use stockade_store::{Secrets, Store};
+use stockade_store::{Database, Secrets, Store};
 use stockade_sys::{Signal, SignalFd, mask_for_descriptor};
 use zeroize::Zeroizing;
 
 use super::output::{self, Reader};
-use super::state::{Missing, StateOption, store_failed};
+use super::state::{Missing, StateOption, log_changes, me, store_failed};
 use super::text::{self, clean, moment};
 use crate::say;
 
@@ -59,23 +60,31 @@ pub(super) fn secret(command: &SecretCommand) -> Result<u8, Abort> {
             // Before the store has a thread, which would take them.
             let signals = signals()?;
             // Before anybody types it for nothing.
-            let secrets = open(at, Missing::Make)?;
+            let (directory, database) = at.open(Missing::Make)?;
+            let secrets = secrets(&directory, &database);
             let value = Value::read(name, signals)?;
-            set(&secrets, name, &if *exact { value } else { value.without_newline() })
+            set(&secrets, name, &if *exact { value } else { value.without_newline() })?;
+            log_changes(&directory, database);
+            Ok(0)
         }
         SecretCommand::List { json, at } => {
-            list(&open(at, Missing::Refuse)?.list().map_err(store_failed)?, *json)
+            let (directory, database) = at.open(Missing::Refuse)?;
+            list(&secrets(&directory, &database).list().map_err(store_failed)?, *json)
         }
-        SecretCommand::Rm { name, at } => remove(&open(at, Missing::Refuse)?, name),
+        SecretCommand::Rm { name, at } => {
+            let (directory, database) = at.open(Missing::Refuse)?;
+            remove(&secrets(&directory, &database), name)?;
+            log_changes(&directory, database);
+            Ok(0)
+        }
     }
 }
 
-fn open(at: &StateOption, missing: Missing) -> Result<Secrets, Abort> {
-    let (directory, database) = at.open(missing)?;
-    Ok(Secrets::new(database, &Store::key_file(&directory)))
+fn secrets(directory: &Path, database: &Database) -> Secrets {
+    Secrets::new(database.clone(), &Store::key_file(directory)).by(me())
 }
 
-fn set(secrets: &Secrets, name: &str, value: &Value) -> Result<u8, Abort> {
+fn set(secrets: &Secrets, name: &str, value: &Value) -> Result<(), Abort> {
     // What can't be redacted would show in the output of whoever gets it.
     Secret::new(name, value.bytes()).map_err(|error| {
         Refusal::new(
@@ -85,8 +94,7 @@ fn set(secrets: &Secrets, name: &str, value: &Value) -> Result<u8, Abort> {
         )
     })?;
     // Of exactly its size, so that it is not moved again and no copy of it stays behind.
-    secrets.set(name, &SecretSlice::from(value.bytes().to_vec())).map_err(store_failed)?;
-    Ok(0)
+    secrets.set(name, &SecretSlice::from(value.bytes().to_vec())).map_err(store_failed)
 }
 
 fn list(names: &[SecretName], json: bool) -> Result<u8, Abort> {
@@ -103,9 +111,9 @@ fn list(names: &[SecretName], json: bool) -> Result<u8, Abort> {
     Ok(0)
 }
 
-fn remove(secrets: &Secrets, name: &str) -> Result<u8, Abort> {
+fn remove(secrets: &Secrets, name: &str) -> Result<(), Abort> {
     if secrets.remove(name).map_err(store_failed)? {
-        return Ok(0);
+        return Ok(());
     }
     let message = format!("there is no secret `{}`", clean(name));
     Err(super::bad_option(message, "`stockade secret list` shows the names.").into())

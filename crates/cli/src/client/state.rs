@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use stockade_executor::Abort;
 use stockade_proto::{Bytes, Code, Fault, Refusal};
-use stockade_store::{AuditError, Database, Store, StoreError};
+use stockade_store::{AuditError, Database, Store, StoreError, Unlogged};
+
+use crate::say;
 
 const SYSTEM: &str = "/var/lib/stockade";
 
@@ -67,6 +69,22 @@ impl StateOption {
         let directory = Store::audit_directory(&self.directory()?);
         fs::metadata(&directory).map_err(|error| not_there(&directory, &error))?;
         Ok(directory)
+    }
+}
+
+/// As the records name whoever is at this command line.
+pub(super) fn me() -> String {
+    format!("uid:{}", rustix::process::geteuid().as_raw())
+}
+
+/// A change was made, and its note with it. Where a service runs, that writes the log; else it is done here.
+pub(super) fn log_changes(directory: &Path, database: Database) {
+    let logged = Unlogged::new(database).log_unless_written(&Store::audit_directory(directory));
+    if let Err(error) = logged {
+        say::warning(&format!(
+            "it is done, and the audit log has it only when that can be written again: {}",
+            sentence(&error)
+        ));
     }
 }
 

@@ -8,7 +8,7 @@ use stockade_store::tokens::Token;
 use zeroize::Zeroizing;
 
 use super::output::{self, Reader};
-use super::state::{Missing, StateOption, store_failed};
+use super::state::{Missing, StateOption, log_changes, me, store_failed};
 use super::text::{self, clean, moment};
 
 #[derive(Debug, Subcommand)]
@@ -73,17 +73,17 @@ pub(super) fn token(command: &TokenCommand) -> Result<u8, Abort> {
 }
 
 fn create(name: &str, scopes: &[Scope], at: &StateOption) -> Result<u8, Abort> {
-    let (_, database) = at.open(Missing::Make)?;
+    let (directory, database) = at.open(Missing::Make)?;
     let mut words: Vec<&str> = Vec::new();
     for scope in scopes {
         if !words.contains(&scope.name()) {
             words.push(scope.name());
         }
     }
-    let tokens = Tokens::new(database);
+    let tokens = Tokens::new(database.clone()).by(me());
     let created = tokens.create(name, &words).map_err(store_failed)?;
     let line = Zeroizing::new(format!("{}\n", created.text.expose_secret()));
-    match output::print(&line) {
+    let printed = match output::print(&line) {
         Ok(Reader::There) => Ok(0),
         failed => {
             // Nobody has it, and its name is not to be lost to it.
@@ -93,7 +93,9 @@ fn create(name: &str, scopes: &[Scope], at: &StateOption) -> Result<u8, Abort> {
                 Err(abort) => Err(abort),
             }
         }
-    }
+    };
+    log_changes(&directory, database);
+    printed
 }
 
 fn list(tokens: &[Token], json: bool) -> Result<u8, Abort> {
@@ -125,8 +127,9 @@ fn table(tokens: &[Token]) -> String {
 }
 
 fn revoke(which: &str, at: &StateOption) -> Result<u8, Abort> {
-    let (_, database) = at.open(Missing::Refuse)?;
-    if Tokens::new(database).revoke(which).map_err(store_failed)? {
+    let (directory, database) = at.open(Missing::Refuse)?;
+    if Tokens::new(database.clone()).by(me()).revoke(which).map_err(store_failed)? {
+        log_changes(&directory, database);
         return Ok(0);
     }
     Err(super::bad_option(

@@ -126,9 +126,21 @@ impl Audit {
         Self::open_with(directory, SEGMENT_BYTES)
     }
 
+    /// None where another process writes it.
+    pub(crate) fn try_open(directory: &Path) -> Result<Option<Self>, AuditError> {
+        match lock(directory, Duration::ZERO) {
+            Ok(lock) => Self::opened(directory, SEGMENT_BYTES, lock).map(Some),
+            Err(AuditError::Locked { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// With segments of another size.
     pub fn open_with(directory: &Path, segment_bytes: u64) -> Result<Self, AuditError> {
-        let lock = lock(directory)?;
+        Self::opened(directory, segment_bytes, lock(directory, LOCK_WAIT)?)
+    }
+
+    fn opened(directory: &Path, segment_bytes: u64, lock: File) -> Result<Self, AuditError> {
         let walked = verify::walk(directory)?;
         if walked.anchor.is_none() {
             // Before the first segment, so that segments without an anchor are never our own doing.
@@ -312,11 +324,11 @@ fn segment(directory: &Path, number: u64) -> Result<File, AuditError> {
     opened.map_err(|source| AuditError::Write { path, source })
 }
 
-fn lock(directory: &Path) -> Result<File, AuditError> {
+fn lock(directory: &Path, wait: Duration) -> Result<File, AuditError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     let opened = made.and_then(|()| File::open(directory));
     let file = opened.map_err(|source| AuditError::Directory { path: directory.to_owned(), source })?;
-    let until = Instant::now() + LOCK_WAIT;
+    let until = Instant::now() + wait;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),

@@ -48,6 +48,13 @@ const STEPS: &[&str] = &[
         created_ms   INTEGER NOT NULL,
         updated_ms   INTEGER NOT NULL
     ) STRICT;",
+    // 2. Notes for the audit log of changes that were made beside its writer. Numbers are not used again: they are
+    // the order, and what was moved is deleted up to one.
+    "CREATE TABLE unlogged (
+        number       INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL,
+        principal    TEXT NOT NULL,
+        body         TEXT NOT NULL
+    ) STRICT;",
 ];
 
 pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use secrecy::{ExposeSecret as _, SecretSlice};
 use serde::Serialize;
+use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::database::Database;
 use crate::error::{StoreError, within};
-use crate::{clock, random};
+use crate::{clock, random, unlogged};
 
 const NAME_LIMIT: usize = 128;
 /// A key, a token, a certificate with its chain.
@@ -34,12 +35,20 @@ pub struct SecretName {
 pub struct Secrets {
     database: Database,
     key_file: PathBuf,
+    /// Who changes them, where the audit log is still to be told.
+    by: Option<String>,
 }
 
 impl Secrets {
     /// The key file is made when the first secret is set. It is read for each use: no key stays in memory.
     pub fn new(database: Database, key_file: &Path) -> Self {
-        Self { database, key_file: key_file.to_owned() }
+        Self { database, key_file: key_file.to_owned(), by: None }
+    }
+
+    /// Each change leaves a note for the audit log.
+    #[must_use]
+    pub fn by(self, principal: impl Into<String>) -> Self {
+        Self { by: Some(principal.into()), ..self }
     }
 
     pub fn set(&self, name: &str, value: &SecretSlice<u8>) -> Result<(), StoreError> {
@@ -58,13 +67,14 @@ impl Secrets {
         let sealed = cipher.encrypt(&XNonce::from(nonce), payload);
         let sealed =
             sealed.map_err(|_| StoreError::Invalid { field: "secret", rule: "it can't be sealed" })?;
-        let name = name.to_owned();
+        let (name, by) = (name.to_owned(), self.by.clone());
         self.database.write("record a secret", move |connection| {
             let upsert = "INSERT INTO secrets (name, nonce, sealed, created_ms, updated_ms)
                 VALUES (?1, ?2, ?3, ?4, ?4)
                 ON CONFLICT (name) DO UPDATE SET nonce = ?2, sealed = ?3, updated_ms = ?4";
             let done = connection.execute(upsert, params![name, nonce, sealed, clock::now_ms()]);
-            done.map(drop).map_err(|error| StoreError::sqlite("record a secret", error))
+            done.map_err(|error| StoreError::sqlite("record a secret", error))?;
+            left(connection, by.as_deref(), "set secret", &name)
         })
     }
 
@@ -100,10 +110,12 @@ impl Secrets {
 
     /// False if there was none.
     pub fn remove(&self, name: &str) -> Result<bool, StoreError> {
-        let name = name.to_owned();
+        let (name, by) = (name.to_owned(), self.by.clone());
         self.database.write("remove a secret", move |connection| {
-            let removed = connection.execute("DELETE FROM secrets WHERE name = ?1", [name]);
-            removed.map(|count| count > 0).map_err(|error| StoreError::sqlite("remove a secret", error))
+            let removed = connection.execute("DELETE FROM secrets WHERE name = ?1", [&name]);
+            let removed = removed.map_err(|error| StoreError::sqlite("remove a secret", error))? > 0;
+            left(connection, by.as_deref().filter(|_| removed), "remove secret", &name)?;
+            Ok(removed)
         })
     }
 
@@ -118,6 +130,10 @@ impl Secrets {
         }
         Ok(cipher(&key::make(&self.key_file)?))
     }
+}
+
+fn left(connection: &Connection, by: Option<&str>, event: &str, name: &str) -> Result<(), StoreError> {
+    by.map_or(Ok(()), |by| unlogged::leave(connection, by, json!({ "event": event, "name": name })))
 }
 
 fn cipher(key: &key::Bytes) -> XChaCha20Poly1305 {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use serde_json::json;
-use stockade_contract_tests::{Options, Service};
+use serde_json::{Value, json};
+use stockade_contract_tests::{Answer, Options, Service, until};
 
 fn text(path: &Path) -> String {
     path.to_str().expect("made of text").to_owned()
@@ -124,4 +124,35 @@ fn a_request_asks_for_less_time_than_its_profile_has() {
     let id = started.json()["id"].as_str().expect("an id").to_owned();
     let ended = service.get(&format!("/v1/executions/{id}/wait?within_ms=20000")).json();
     assert_eq!(ended["ending"]["result"]["outcome"]["kind"], "timed-out", "{ended}");
+}
+
+/// Who is refused at a door is on record, and a flood of that is no way to fill the disk.
+#[test]
+fn refusals_are_in_the_audit_log_and_a_flood_is_a_few_lines() {
+    let service = Service::start(Options { secret: Some("right-word-71".into()), ..Options::default() });
+    let refused = |reason: &str| {
+        let log = std::fs::read_to_string(service.path("state/audit/000001.log")).expect("it is there");
+        let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+        entries
+            .filter(|entry| entry["body"]["event"] == "refused" && entry["body"]["code"] == reason)
+            .map(|entry| (entry["principal"].clone(), entry["body"]["door"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let wrong = "GET /v1/executions HTTP/1.1\r\nHost: localhost\r\nX-Executor-Secret: wrong-word-72\r\n\
+                 Connection: close\r\n\r\n";
+    for _ in 0..200 {
+        assert_eq!(Answer::only(&service.raw(wrong)).status, 401);
+    }
+    let body = json!({ "shell": "true", "workspace": text(&service.path("state")) });
+    assert_eq!(service.start_execution(&body).status, 403);
+    let json = json!({ "command": "true", "cwd": text(&service.path("state")) });
+    assert_eq!(service.execute(json.to_string()).status, 403);
+    service.get("/v1/audit").is_problem(403, "SK-R051");
+    let by_secret = |door: &str| (json!("http:secret"), json!(door));
+    until("both workspaces", || (refused("SK-R052") == [by_secret("v1"), by_secret("http")]).then_some(()));
+    until("the scope", || (refused("SK-R051") == [by_secret("v1")]).then_some(()));
+    let anyone = refused("SK-R070");
+    assert!((16..20).contains(&anyone.len()), "{anyone:?}");
+    let log = std::fs::read_to_string(service.path("state/audit/000001.log")).expect("it is there");
+    assert!(!log.contains("wrong-word-72"), "{log}");
 }

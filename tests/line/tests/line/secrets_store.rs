@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
-use stockade_line_tests::{Line, Ran, World, said_no};
+use stockade_line_tests::{Line, Ran, World, files_below, said_no};
 
 const VALUE: &str = "hunter2-hunter2-hunter2";
 
@@ -19,8 +19,7 @@ fn set(world: &World, name: &str, value: &str) -> Ran {
 /// No file below the state directory holds these bytes, and none is open to others.
 #[track_caller]
 fn not_at_rest(world: &World, value: &str) {
-    for file in fs::read_dir(world.base().join("state")).expect("the state directory") {
-        let file = file.expect("an entry").path();
+    for file in files_below(&world.base().join("state")) {
         let bytes = fs::read(&file).expect("a file of ours");
         assert!(!bytes.windows(value.len()).any(|window| window == value.as_bytes()), "{}", file.display());
         assert_eq!(

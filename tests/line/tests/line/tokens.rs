@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::fs::chown;
-use stockade_line_tests::{Line, World, am_root, said_no, skip};
+use stockade_line_tests::{Line, World, am_root, files_below, said_no, skip};
 
 fn state(world: &World) -> String {
     world.base().join("state").display().to_string()
@@ -33,8 +33,7 @@ fn a_token_is_shown_once_and_listed_without_what_opens() {
     assert_eq!((&value["id"], &value["name"]), (&id.into(), &"ci".into()), "{json}");
     assert_eq!(value["scopes"], serde_json::json!(["execute", "read"]), "{json}");
 
-    for file in fs::read_dir(state(&world)).expect("the state directory") {
-        let file = file.expect("an entry").path();
+    for file in files_below(&world.base().join("state")) {
         let bytes = fs::read(&file).expect("a file of ours");
         assert!(!bytes.windows(64).any(|window| window == &secret.as_bytes()[21..]), "{}", file.display());
         assert_eq!(

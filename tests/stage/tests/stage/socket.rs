@@ -74,6 +74,11 @@ fn others_are_told_and_closed() {
     assert_eq!(code(&answer["error"]), error::NOT_PERMITTED, "{answer}");
     let sentence = answer["error"]["message"].as_str().expect("a sentence");
     assert!(sentence.contains("uid 65534") && sentence.contains("uids"), "{sentence}");
+    let audit = world.base().join("state/audit/000001.log");
+    stockade_line_tests::until("it to be on record", || {
+        let log = std::fs::read_to_string(&audit).expect("it is there");
+        (log.contains(r#""principal":"uid:65534""#) && log.contains(r#""event":"refused""#)).then_some(())
+    });
     service.connect().is_well();
 }
 

@@ -23,6 +23,7 @@ use super::trouble::{self, Trouble};
 use super::{body, compatible, v1};
 use crate::core::Core;
 use crate::denied::Denied;
+use crate::pipeline;
 use crate::principal::Principal;
 
 /// Of all replies of commands together, in [`ROOM_UNIT`]s: 64 large ones at a time would be too much for any host.
@@ -32,6 +33,8 @@ const ROOM_UNIT: usize = 1 << 20;
 const ROOM_WAIT: Duration = Duration::from_secs(30);
 /// Requests that wait for something to be written or to end. Each costs little, and looks at a file again and again.
 const FOLLOWERS: usize = 512;
+/// Who has not said who they are.
+const ANYONE: &str = "http:anyone";
 /// Characters of a path in the log.
 const SHOWN_PATH: usize = 200;
 
@@ -147,12 +150,20 @@ async fn respond(door: &Arc<Door>, request: Request<Incoming>) -> Reply {
 
 async fn admit(door: &Door, route: &Route, headers: &HeaderMap) -> Result<Principal, Reply> {
     if route.needs == Needs::Nothing {
-        return Ok(Principal::new("http:anyone", []));
+        return Ok(Principal::new(ANYONE, []));
     }
-    let principal = authenticate(&door.core, door.reach, headers).await.map_err(|none| match none {
-        NoPrincipal::Unauthorized => Trouble::NoCredential.reply(route.family),
-        NoPrincipal::Page => Trouble::FromAPage.reply(route.family),
-        NoPrincipal::Denied(denied) => refused(route.family, &denied),
+    let at = match route.family {
+        Family::Compatible => pipeline::Door::Http,
+        Family::V1 => pipeline::Door::V1,
+    };
+    let principal = authenticate(&door.core, door.reach, headers).await.map_err(|none| {
+        let trouble = match none {
+            NoPrincipal::Unauthorized => Trouble::NoCredential,
+            NoPrincipal::Page => Trouble::FromAPage,
+            NoPrincipal::Denied(denied) => return refused(route.family, &denied),
+        };
+        door.core.refused(at, ANYONE, &trouble.denied());
+        trouble.reply(route.family)
     })?;
     if route.needs.met_by(&principal) {
         return Ok(principal);
@@ -163,6 +174,7 @@ async fn admit(door: &Door, route: &Route, headers: &HeaderMap) -> Result<Princi
         format!("{} may not do this", principal.name()),
         format!("Use a token with the scope `{scope}`: stockade token create NAME --scope {scope}"),
     );
+    door.core.refused(at, principal.name(), &denied);
     Err(refused(route.family, &denied))
 }
 

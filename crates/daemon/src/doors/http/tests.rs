@@ -20,6 +20,7 @@ use crate::events::Events;
 use crate::execution::InHand;
 use crate::metrics::Metrics;
 use crate::record::Record;
+use crate::refusals::Refusals;
 
 struct Served {
     address: SocketAddr,
@@ -73,6 +74,7 @@ impl Served {
             plans: Arc::new(Semaphore::new(8)),
             events: Events::default(),
             metrics: Metrics::default(),
+            refusals: Refusals::default(),
             redactor: stockade_redact::Redactor::new(&[], true).unwrap(),
             current: crate::core::Current::new(config),
         });

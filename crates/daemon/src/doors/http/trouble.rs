@@ -65,7 +65,7 @@ impl Trouble {
         }
     }
 
-    fn denied(&self) -> Denied {
+    pub(super) fn denied(&self) -> Denied {
         let (code, message, remedy) = match self {
             Self::NoRoute => (
                 Code::RouteUnknown,

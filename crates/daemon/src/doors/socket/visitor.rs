@@ -18,6 +18,7 @@ use super::{Door, admit, errors};
 use crate::core::Core;
 use crate::denied::Denied;
 use crate::doors::words;
+use crate::pipeline;
 use crate::principal::{Principal, Scope};
 
 /// For answers that were made before to be taken.
@@ -127,8 +128,9 @@ impl Visitor {
             return Ok(());
         }
         let message = format!("{} may not call {}", self.principal.name(), method.name());
-        let remedy = "Ask whoever runs the service.";
-        Err(errors::denied(&Denied::refuse(Code::NotPermitted, message, remedy)))
+        let denied = Denied::refuse(Code::NotPermitted, message, "Ask whoever runs the service.");
+        self.core().refused(pipeline::Door::Socket, self.principal.name(), &denied);
+        Err(errors::denied(&denied))
     }
 
     pub(super) fn last_read(&self) -> MutexGuard<'_, Option<(ExecutionId, Cursor)>> {

@@ -81,3 +81,48 @@ fn the_audit_log_of_a_service_verifies_and_names_who_asked() {
         );
     }
 }
+
+/// The log has one writer: the service while it runs, and whoever makes a change otherwise.
+#[test]
+fn changes_at_the_command_line_are_in_the_audit_log() {
+    let mut ground = Ground::new();
+    let state = ground.world.base().join("state");
+    let change = |ground: &Ground, round: &str| {
+        let token = ["token", "create", round, "--scope", "read"];
+        ground.cli(&token).option("--state", &state).go().ends_with(0);
+        ground.cli(&["token", "revoke", round]).option("--state", &state).go().ends_with(0);
+        let set = ground.cli(&["secret", "set", "API_KEY"]).option("--state", &state);
+        set.input("value-that-is-kept").go().ends_with(0);
+        ground.cli(&["secret", "rm", "API_KEY"]).option("--state", &state).go().ends_with(0);
+        // What changes nothing is no change.
+        ground.cli(&["secret", "rm", "API_KEY"]).option("--state", &state).go().ends_with(125);
+    };
+    let changes = |ground: &Ground| -> Vec<(String, String)> {
+        let tail = ground.cli(&["audit", "tail", "--json", "-n", "100"]).option("--state", &state).go();
+        let entries: Vec<serde_json::Value> =
+            tail.ends_with(0).out().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let own = format!("uid:{}", rustix::process::geteuid().as_raw());
+        let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let ours = entries.iter().filter(|entry| entry["principal"] == own.as_str());
+        ours.map(|entry| (word(&entry["body"]["event"]), word(&entry["body"]["name"]))).collect()
+    };
+    let expected = |round: &str| {
+        [
+            ("create token", round),
+            ("revoke token", round),
+            ("set secret", "API_KEY"),
+            ("remove secret", "API_KEY"),
+        ]
+        .map(|(event, name)| (event.to_owned(), name.to_owned()))
+    };
+    change(&ground, "beside");
+    stockade_line_tests::until("the service to write them", || {
+        (changes(&ground) == expected("beside")).then_some(())
+    });
+    drop(ground.service.take());
+    change(&ground, "without");
+    assert_eq!(changes(&ground), [expected("beside"), expected("without")].concat(), "at once");
+    ground.cli(&["audit", "verify"]).option("--state", &state).go().ends_with(0);
+    ground.service = Some(Service::start_again(&ground.world));
+    assert_eq!(changes(&ground).len(), 8, "and once");
+}
