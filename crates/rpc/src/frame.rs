@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::{Buf, BufMut, BytesMut};
 use tokio_util::codec::{Decoder, Encoder};
 
-use crate::error::{INVALID_REQUEST, PARSE_ERROR};
+use crate::error::{BUSY, INVALID_REQUEST, PARSE_ERROR};
 
 /// No frame is longer, whatever its limit. It also keeps the framings apart: the first byte of a length is
 /// never above 1, and no JSON text starts with such a byte.
@@ -69,6 +69,8 @@ pub enum FrameError {
     TooDeep,
     #[error("the connection ended within a frame")]
     CutOff,
+    #[error("the unfinished frames of all your connections are more than {bound} bytes together")]
+    TooMuch { bound: usize },
 }
 
 impl FrameError {
@@ -78,13 +80,18 @@ impl FrameError {
                 INVALID_REQUEST
             }
             Self::NotUtf8 | Self::Nul | Self::TooDeep | Self::CutOff => PARSE_ERROR,
+            Self::TooMuch { .. } => BUSY,
         }
     }
 
     /// Whether nobody can tell any more where the next frame begins, or should try.
     pub fn ends(&self) -> bool {
         match self {
-            Self::Announced { .. } | Self::Empty | Self::Mixed { .. } | Self::CutOff => true,
+            Self::Announced { .. }
+            | Self::Empty
+            | Self::Mixed { .. }
+            | Self::CutOff
+            | Self::TooMuch { .. } => true,
             Self::TooLong { .. } | Self::NotUtf8 | Self::Nul | Self::TooDeep => false,
         }
     }

@@ -49,6 +49,7 @@ mod peer;
 mod read;
 mod serve;
 mod service;
+mod share;
 mod subscribe;
 mod write;
 
@@ -62,4 +63,5 @@ pub use listen::{Admitted, Caller, ListenError, Listener, Places, Seat};
 pub use message::Id;
 pub use peer::{CallError, Peer};
 pub use service::{Connection, Context, Ending, Late, Service, Speak};
+pub use share::Share;
 pub use subscribe::{Bounds, Note, PublishError, SubscribeError, Subscription};

@@ -19,8 +19,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::sleep;
 
 use crate::error::Error;
+use crate::frame::MAX_FRAME;
 use crate::lock::Lock;
 use crate::message;
+use crate::share::Share;
 
 /// The owner and the group connect.
 const MODE: u32 = 0o660;
@@ -69,11 +71,13 @@ pub struct Places {
     pub all: usize,
     /// Of one user, so that nobody takes all.
     pub each_user: usize,
+    /// Bytes of the unfinished frames of one user's connections together.
+    pub unfinished: usize,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        Self { all: 256, each_user: 64 }
+        Self { all: 256, each_user: 64, unfinished: 4 * MAX_FRAME }
     }
 }
 
@@ -90,7 +94,14 @@ pub struct Admitted<T> {
 #[derive(Debug)]
 struct Seats {
     places: Places,
-    taken: Mutex<HashMap<u32, usize>>,
+    taken: Mutex<HashMap<u32, Taken>>,
+}
+
+/// What one user has.
+#[derive(Debug)]
+struct Taken {
+    seats: usize,
+    share: Share,
 }
 
 /// A place among the connections, given back when it is dropped.
@@ -98,34 +109,43 @@ struct Seats {
 #[must_use]
 pub struct Seat {
     uid: u32,
+    share: Share,
     seats: Arc<Seats>,
 }
 
+impl Seat {
+    /// What the connections of this user have together.
+    pub fn share(&self) -> Share {
+        self.share.clone()
+    }
+}
+
 impl Seats {
-    fn taken(&self) -> MutexGuard<'_, HashMap<u32, usize>> {
+    fn taken(&self) -> MutexGuard<'_, HashMap<u32, Taken>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(self: &Arc<Self>, uid: u32) -> Option<Seat> {
         let mut taken = self.taken();
-        let all: usize = taken.values().sum();
-        let own = taken.get(&uid).copied().unwrap_or(0);
+        let all: usize = taken.values().map(|taken| taken.seats).sum();
+        let own = taken.get(&uid).map_or(0, |taken| taken.seats);
         if all >= self.places.all || own >= self.places.each_user {
             return None;
         }
-        taken.insert(uid, own + 1);
-        Some(Seat { uid, seats: Arc::clone(self) })
+        let new = || Taken { seats: 0, share: Share::new(self.places.unfinished) };
+        let taken = taken.entry(uid).or_insert_with(new);
+        taken.seats += 1;
+        Some(Seat { uid, share: taken.share.clone(), seats: Arc::clone(self) })
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = self.seats.taken();
-        let left = taken.get(&self.uid).map_or(0, |own| own.saturating_sub(1));
-        if left == 0 {
+        let Some(own) = taken.get_mut(&self.uid) else { return };
+        own.seats = own.seats.saturating_sub(1);
+        if own.seats == 0 {
             taken.remove(&self.uid);
-        } else {
-            taken.insert(self.uid, left);
         }
     }
 }

@@ -8,7 +8,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 use tokio_util::codec::Decoder;
 
-use crate::frame::{Codec, Item};
+use crate::frame::{Codec, FrameError, Item};
+use crate::share::{Part, Share};
 
 /// One read.
 const STEP: usize = 16 * 1024;
@@ -20,11 +21,13 @@ pub(crate) struct FrameReader<R> {
     buffer: BytesMut,
     at_end: bool,
     incomplete: Option<Instant>,
+    part: Part,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    pub(crate) fn new(io: R, codec: Codec) -> Self {
-        Self { io, codec, buffer: BytesMut::new(), at_end: false, incomplete: None }
+    pub(crate) fn new(io: R, codec: Codec, share: Option<Share>) -> Self {
+        let (buffer, part) = (BytesMut::new(), Part::new(share));
+        Self { io, codec, buffer, at_end: false, incomplete: None, part }
     }
 
     /// The next item of what is here.
@@ -35,7 +38,16 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         };
         let partial = item.is_none() && (!self.buffer.is_empty() || self.codec.is_skipping());
         self.incomplete = partial.then(|| self.incomplete.unwrap_or_else(Instant::now));
-        Ok(item)
+        // What is here whole is the calls' to count.
+        match self.part.set(if partial { self.buffer.len() } else { 0 }) {
+            Ok(()) => Ok(item),
+            Err(bound) => {
+                // The connection ends; nobody waits for this memory until it has.
+                self.buffer = BytesMut::new();
+                self.part.clear();
+                Ok(Some(Err(FrameError::TooMuch { bound })))
+            }
+        }
     }
 
     /// One read. Nothing is lost where it is dropped unfinished.

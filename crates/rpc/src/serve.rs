@@ -17,7 +17,7 @@ use crate::message::{self, Id, Message, Notification, Request, Sender};
 use crate::peer::{Peer, Phase, Shared};
 use crate::read::FrameReader;
 use crate::service::{Connection, Context, Ending, Late, Service};
-use crate::write::{self, Over, Text};
+use crate::write::{self, Kept, Over, Text};
 
 /// When a busy connection may have room again. Calls end when they end; this keeps a loop from spinning.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -83,7 +83,7 @@ impl<R: AsyncRead + Unpin + Send, S: Service> Serving<R, S> {
     where
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let Connection { read, write, service, codec, peer, queued } = connection;
+        let Connection { read, write, service, codec, peer, queued, share } = connection;
         let limits = &peer.shared.limits;
         let mut writer = JoinSet::new();
         let (bell, stalled, spoken) = (Bell(Arc::clone(&peer.shared)), limits.stalled, codec.other_side());
@@ -94,7 +94,7 @@ impl<R: AsyncRead + Unpin + Send, S: Service> Serving<R, S> {
         });
         let slots = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
-            reader: FrameReader::new(read, codec),
+            reader: FrameReader::new(read, codec, share),
             service,
             phase: peer.shared.phase.subscribe(),
             writer,
@@ -254,11 +254,12 @@ impl<R: AsyncRead + Unpin + Send, S: Service> Serving<R, S> {
         let (service, peer) = (Arc::clone(&self.service), self.peer.clone());
         self.tasks.spawn(async move {
             let context = Context::new(peer.clone(), Some(id.clone()));
-            let outcome = service.call(&method, params, context.clone()).await;
+            let kept = context.kept();
+            let outcome = service.call(&method, params, context).await;
             drop(held);
-            match answer(&peer.shared, Some(&id), outcome).await {
+            match answer_keeping(&peer.shared, Some(&id), outcome, kept).await {
                 // An error: the connection is over.
-                Ok(()) | Err(Over) => drop((slot, context)),
+                Ok(()) | Err(Over) => drop(slot),
             }
         });
         Ok(())
@@ -352,11 +353,20 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// An answer that is too long for a frame becomes one that says so.
 async fn answer(
     shared: &Shared,
     id: Option<&Id>,
     outcome: Result<serde_json::Value, Error>,
+) -> Result<(), Over> {
+    answer_keeping(shared, id, outcome, Kept::default()).await
+}
+
+/// An answer that is too long for a frame becomes one that says so.
+async fn answer_keeping(
+    shared: &Shared,
+    id: Option<&Id>,
+    outcome: Result<serde_json::Value, Error>,
+    kept: Kept,
 ) -> Result<(), Over> {
     let mut text = message::response(id, &outcome);
     drop(outcome);
@@ -365,7 +375,7 @@ async fn answer(
         text =
             message::response(id, &Err(Error::new(crate::error::INTERNAL, format!("the answer: {error}"))));
     }
-    shared.out.send(Text::Own(text)).await
+    shared.out.send_keeping(Text::Own(text), kept).await
 }
 
 fn write_error(written: Option<Result<io::Result<()>, tokio::task::JoinError>>) -> io::Error {

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -18,7 +18,8 @@ use crate::limits::Limits;
 use crate::message::Id;
 use crate::peer::Peer;
 use crate::serve::Serving;
-use crate::write::Queued;
+use crate::share::Share;
+use crate::write::{Kept, Queued};
 
 /// Implement with `async fn`. A call runs in a task of its own, beside others; it is dropped at an `await` when
 /// the connection ends, so what must outlive the connection is spawned elsewhere.
@@ -47,7 +48,7 @@ pub trait Service: Send + Sync + 'static {
 pub struct Context {
     peer: Peer,
     request: Option<Id>,
-    kept: Arc<Mutex<Vec<Box<dyn Any + Send>>>>,
+    kept: Kept,
 }
 
 impl Context {
@@ -55,9 +56,13 @@ impl Context {
         Self { peer, request, kept: Arc::default() }
     }
 
-    /// Lives until the answer is on its way: what it stands for is in memory until then.
+    /// Lives until the answer is written: what it stands for is in memory until then.
     pub fn keep(&self, what: impl Any + Send) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        Arc::clone(&self.kept)
     }
 
     /// To ask back, notify, or subscribe.
@@ -114,6 +119,7 @@ pub struct Connection<R, W, S> {
     pub(crate) codec: Codec,
     pub(crate) peer: Peer,
     pub(crate) queued: UnboundedReceiver<Queued>,
+    pub(crate) share: Option<Share>,
 }
 
 impl<R, W, S> fmt::Debug for Connection<R, W, S> {
@@ -144,7 +150,13 @@ where
             Speak::This(framing) => Codec::with_framing(limits.frame, framing),
         };
         let (peer, queued) = Peer::new(limits);
-        Self { read, write, service: Arc::new(service), codec, peer, queued }
+        Self { read, write, service: Arc::new(service), codec, peer, queued, share: None }
+    }
+
+    /// Bounds its unfinished frames together with those of others.
+    #[must_use]
+    pub fn sharing(self, share: Share) -> Self {
+        Self { share: Some(share), ..self }
     }
 
     pub fn peer(&self) -> &Peer {

@@ -1,9 +1,10 @@
 //! The writing end: one task writes, everyone else queues. The queue is bounded in bytes: a frame gets in
 //! once there is room for it, in the order of asking, and gives its room back when it was written.
 
+use std::any::Any;
 use std::io;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -41,10 +42,14 @@ impl Deref for Text {
 
 #[derive(Debug)]
 pub(crate) enum Queued {
-    Frame(Text, OwnedSemaphorePermit),
+    /// With its room, and what else is to live until it is written.
+    Frame(Text, OwnedSemaphorePermit, Kept),
     /// Nothing comes after it.
     Last,
 }
+
+/// What an answer stands for in memory, until the last byte of it is with the kernel.
+pub(crate) type Kept = Arc<Mutex<Vec<Box<dyn Any + Send>>>>;
 
 /// The connection takes no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,12 +70,16 @@ impl Queue {
         (Self { room: Arc::new(Semaphore::new(bound)), bound, frames }, queued)
     }
 
-    /// Waits for room. A frame larger than the whole queue waits until it is empty.
     pub(crate) async fn send(&self, text: Text) -> Result<(), Over> {
+        self.send_keeping(text, Kept::default()).await
+    }
+
+    /// Waits for room. A frame larger than the whole queue waits until it is empty.
+    pub(crate) async fn send_keeping(&self, text: Text, kept: Kept) -> Result<(), Over> {
         let cost = (text.len() + OVERHEAD).min(self.bound);
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(cost).await.map_err(|_| Over)?;
-        self.frames.send(Queued::Frame(text, room)).map_err(|_| Over)
+        self.frames.send(Queued::Frame(text, room, kept)).map_err(|_| Over)
     }
 
     /// What is queued is written, and then nothing more.
@@ -98,11 +107,13 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
     let mut open = true;
     while open {
         let mut held: Option<OwnedSemaphorePermit> = None;
+        let mut kept = Vec::new();
         let mut next = queue.recv().await;
         while let Some(queued) = next {
             match queued {
-                Queued::Frame(text, room) => {
+                Queued::Frame(text, room, keeps) => {
                     codec.encode(&text, &mut buffer)?;
+                    kept.push(keeps);
                     match &mut held {
                         Some(held) => held.merge(room),
                         None => held = Some(room),
@@ -114,6 +125,7 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
         }
         open = open && held.is_some();
         put(&mut io, &mut buffer, stalled).await?;
+        drop(kept);
         if buffer.capacity() > KEPT_CAPACITY {
             buffer = BytesMut::new();
         }
@@ -160,6 +172,24 @@ mod tests {
         writer.await.unwrap().unwrap();
         let lengths: Vec<usize> = reader.await.unwrap().unwrap().lines().map(str::len).collect();
         assert_eq!(lengths, [500, 1, 5000, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_answer_holds_it_holds_until_it_is_written() {
+        let (queue, queued) = Queue::new(1 << 20);
+        let held = Arc::new(());
+        let kept: Kept = Arc::new(Mutex::new(vec![Box::new(Arc::clone(&held))]));
+        queue.send_keeping(text(5000), kept).await.unwrap();
+        let wait = Duration::from_secs(30);
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let writer = tokio::spawn(run(ours, Codec::with_framing(1 << 20, Framing::Lines), queued, wait));
+        let mut most = vec![0; 4900];
+        theirs.read_exact(&mut most).await.unwrap();
+        assert_eq!(Arc::strong_count(&held), 2, "the rest of it is still here");
+        queue.last();
+        theirs.read_to_end(&mut most).await.unwrap();
+        writer.await.unwrap().unwrap();
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,6 +17,9 @@ use crate::ending::Ending;
 /// What the key of a stage begins with: `startStage` makes it of the stage's name.
 pub const STAGE_KEY: &str = "stage:";
 
+/// Bytes of one record of a list in memory: a command of 4096 characters as it was read, and as JSON.
+pub const LISTED: usize = 32 << 10;
+
 /// The service's defaults stand in for what is left out.
 pub fn request(config: &Config, start: Start) -> Result<(Request, Option<String>), Denied> {
     let command = match (start.command, start.shell) {

@@ -215,7 +215,8 @@ async fn the_kernel_says_who_calls_and_who_may_not_is_told() {
 
 #[tokio::test]
 async fn places_are_bounded_and_given_back() {
-    for places in [Places { all: 2, each_user: 9 }, Places { all: 9, each_user: 2 }] {
+    let usual = Places::default();
+    for places in [Places { all: 2, each_user: 9, ..usual }, Places { all: 9, each_user: 2, ..usual }] {
         let (_directory, path) = place();
         let listener = Listener::bind(&path, places).unwrap();
         let connect = || UnixStream::connect(&path);

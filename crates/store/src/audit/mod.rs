@@ -29,7 +29,7 @@ use crate::{ExecutionId, clock};
 use anchor::Anchor;
 pub use error::{AuditError, Broken, Reason, Unclosed};
 pub use line::{Entry, Hash, Kind, LINE_LIMIT, ParseError};
-pub use read::{TAIL_LINES, export, tail};
+pub use read::{TAIL_BYTES, TAIL_LINES, export, tail};
 pub use verify::{Verified, verify};
 
 /// How long a line may wait for its fsync: long enough to share one, short enough for a power cut.

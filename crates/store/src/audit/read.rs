@@ -10,13 +10,13 @@ use super::segments::{self, Line, Lines};
 
 /// How many lines [`tail`] gives at most, and how many bytes it looks at.
 pub const TAIL_LINES: usize = 10_000;
-const TAIL_BYTES: u64 = 16 << 20;
+pub const TAIL_BYTES: usize = 16 << 20;
 const FIRST_WINDOW: u64 = 1 << 16;
 
 /// The last `count` stored lines without their newlines, oldest first. An unfinished one is left out.
 pub fn tail(directory: &Path, count: usize) -> Result<Vec<Vec<u8>>, AuditError> {
     let count = count.min(TAIL_LINES);
-    let mut budget = TAIL_BYTES;
+    let mut budget = u64::try_from(TAIL_BYTES).unwrap_or(u64::MAX);
     let mut lines: Vec<Vec<u8>> = Vec::new();
     for segment in segments::list(directory)?.iter().rev() {
         let wanted = count - lines.len();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use stockade_line_tests::{World, status_kib, until};
-use stockade_proto::door::method;
-use stockade_stage_tests::Service;
+use stockade_proto::door::{error, method};
+use stockade_stage_tests::{Service, code};
 
 /// Far above what the service needs, far below what it would hold without a bound: 200 answers of 6 MiB.
 const HELD_KIB: u64 = 160 << 10;
@@ -28,6 +28,61 @@ fn answers_that_nobody_reads_are_not_made() {
     let held = status_kib(service.pid(), "VmHWM").expect("it runs");
     assert!(held < HELD_KIB, "{held} KiB");
     wire.is_well();
+}
+
+/// Room is given back when an answer is taken, not when it is on its way: and a frame of output is one however little
+/// of it is asked for.
+#[test]
+fn an_answer_takes_its_room_until_it_is_read() {
+    let world = World::new();
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    let start = json!({ "workspace": world.work(), "shell": "head -c 4000000 /dev/zero" });
+    let id = wire.ok(method::START, &start)["id"].clone();
+    wire.ok(method::WAIT, &json!({ "id": id }));
+    for (limit, fit) in [(1 << 20, 1), (1, 4)] {
+        let mut slow = service.connect();
+        let asked: Vec<u64> =
+            (0..12).map(|_| slow.ask(method::READ, &json!({ "id": id, "limit": limit }))).collect();
+        // Longer than those which find no room wait for it.
+        std::thread::sleep(Duration::from_secs(7));
+        let answers: Vec<_> = asked.into_iter().map(|id| slow.answer(id)).collect();
+        let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+        assert!(refused.clone().all(|error| code(error) == error::BUSY), "{refused:?}");
+        // One more may have come when the first was taken by the kernel whole.
+        let taken = answers.len() - refused.count();
+        assert!((fit..=fit + 1).contains(&taken), "{limit}: {taken} of 12");
+    }
+    wire.is_well();
+}
+
+/// What one user sends and never finishes is bounded over all of that user's connections.
+#[test]
+fn frames_that_are_never_finished_are_bounded_together() {
+    let world = World::new();
+    let service = Service::start(&world);
+    let unfinished = [&b"{\"x\": \""[..], &vec![b'x'; 15 << 20]].concat();
+    let mut greedy: Vec<_> = (0..12).map(|_| service.connect()).collect();
+    for wire in &mut greedy {
+        // An error: it was told why, and closed.
+        drop(wire.write(&unfinished));
+    }
+    let mut told = 0;
+    for wire in &mut greedy[4..] {
+        let refused = wire.heard().expect("it is told why");
+        assert_eq!(code(&refused["error"]), error::BUSY, "{refused}");
+        told += usize::from(wire.heard().is_none());
+    }
+    assert_eq!(told, 8, "and closed");
+    let held = status_kib(service.pid(), "VmHWM").expect("it runs");
+    assert!(held < HELD_KIB, "{held} KiB");
+    // Small calls are served meanwhile, and large ones when those have gone.
+    service.connect().is_well();
+    drop(greedy);
+    let large = json!({ "id": "x".repeat(15 << 20) });
+    until("room for a large frame", || {
+        service.connect().call(method::GET, &large).err().filter(|error| code(error) != error::BUSY)
+    });
 }
 
 /// Writes that wait for commands that never read take no room from the orders of others.

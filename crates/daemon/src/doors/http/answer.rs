@@ -26,7 +26,7 @@ use crate::denied::Denied;
 use crate::pipeline;
 use crate::principal::Principal;
 
-/// Of all replies of commands together, in [`ROOM_UNIT`]s: 64 large ones at a time would be too much for any host.
+/// Of all large replies together, in [`ROOM_UNIT`]s: 64 large ones at a time would be too much for any host.
 const ROOM: usize = 256;
 const ROOM_UNIT: usize = 1 << 20;
 /// For memory that other large replies still hold.
@@ -75,13 +75,25 @@ impl Door {
         id: ExecutionId,
         bytes: usize,
     ) -> Result<OwnedSemaphorePermit, Denied> {
+        self.room(bytes, || format!("Its output is kept: /v1/executions/{id}/output.")).await
+    }
+
+    /// Memory for a list.
+    pub(super) async fn room_for_list(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Denied> {
+        self.room(bytes, || "Try again, or ask for fewer at a time (`limit`).".to_owned()).await
+    }
+
+    async fn room(
+        &self,
+        bytes: usize,
+        remedy: impl FnOnce() -> String,
+    ) -> Result<OwnedSemaphorePermit, Denied> {
         let units = bytes.div_ceil(ROOM_UNIT).clamp(1, ROOM);
         let room = Arc::clone(&self.room).acquire_many_owned(u32::try_from(units).unwrap_or(1));
         if let Ok(Ok(permit)) = tokio::time::timeout(ROOM_WAIT, room).await {
             return Ok(permit);
         }
-        let remedy = format!("Its output is kept: /v1/executions/{id}/output.");
-        let denied = Denied::refuse(Code::TooBusy, "too many large replies are on their way", remedy);
+        let denied = Denied::refuse(Code::TooBusy, "too many large replies are on their way", remedy());
         Err(denied.after(Duration::from_secs(1)))
     }
 

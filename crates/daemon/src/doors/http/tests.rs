@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
-use stockade_store::executions::Keep;
+use stockade_store::executions::{Keep, NewExecution};
 use tokio::sync::{Semaphore, watch};
 
 use super::{bind, serve};
@@ -466,4 +466,37 @@ fn draining_answers_what_is_asked_and_takes_no_more() {
     served.runtime.block_on(serving).unwrap().unwrap();
     assert!(TcpStream::connect(served.address).is_err(), "nobody listens");
     assert!(served.directory.path().exists());
+}
+
+/// Lists that nobody reads are memory, too: beyond their bound others wait for one to go.
+#[test]
+fn lists_take_their_room_and_give_it_back() {
+    let served = Served::plain();
+    let store = served.core.record.store();
+    for _ in 0..500 {
+        let [principal, door, profile, workspace] = ["http:local", "v1", "default", "/"].map(str::to_owned);
+        // Longer than what the kernel holds of a reply that is not read.
+        let command = "\u{1f600}".repeat(4096);
+        let id = stockade_store::ExecutionId::new();
+        let new = NewExecution { id, principal, door, profile, command, workspace, key: None };
+        store.executions.start(new).unwrap();
+    }
+    let ask = || {
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4096).unwrap();
+        stream.write_all(b"GET /v1/executions?limit=500 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    };
+    let begins = |stream: &mut TcpStream| stream.read(&mut [0; 12]).is_ok_and(|count| count > 0);
+    // 500 records of 32 KiB are 16 of 256 pieces.
+    let mut held: Vec<TcpStream> = (0..16).map(|_| ask()).collect();
+    assert!(held.iter_mut().all(begins));
+    let mut next = ask();
+    next.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    assert!(!begins(&mut next), "there is no room");
+    assert_eq!(served.get("/health").status, 200, "small replies need none");
+    held.pop();
+    next.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert!(begins(&mut next));
 }

@@ -141,6 +141,7 @@ async fn visit(door: Arc<Door>, admitted: Admitted<Principal>, mut closing: watc
     let core = Arc::clone(&door.core);
     let visitor = Visitor::new(door, caller, principal);
     let connection = Connection::new(stream.into_split(), Speak::Likewise, limits(), visitor);
+    let connection = connection.sharing(seat.share());
     let peer = connection.peer().clone();
     let running = connection.run();
     tokio::pin!(running);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use stockade_frames::FRAME_LIMIT;
 use stockade_proto::door::{List, Read, Start, Wait, Which, Write};
 use stockade_rpc::{Context, Error};
 use stockade_store::ExecutionId;
@@ -15,7 +16,7 @@ use super::fields::{self, STAGE_ID_LIMIT};
 use super::stage::key;
 use super::visitor::Visitor;
 use crate::denied::Denied;
-use crate::doors::words;
+use crate::doors::words::{self, LISTED};
 use crate::execution::Phase;
 use crate::pipeline::{self, Ask, Door};
 
@@ -25,8 +26,6 @@ const MOST_READ: usize = 1 << 20;
 const READ: usize = 256 << 10;
 /// What a byte of output is in memory at worst: itself, and as JSON, as a value and as text.
 const WORST: usize = 14;
-/// One record of a list.
-const LISTED: usize = 16 << 10;
 const LONGEST_READ: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(10 * 60);
 
@@ -98,7 +97,8 @@ impl Visitor {
             some.map(drop).map_err(|why| denied(&why))?;
         }
         drop(place);
-        self.room(context, limit.saturating_mul(WORST)).await?;
+        // One frame is read whole, however little is asked for.
+        self.room(context, limit.max(FRAME_LIMIT).saturating_mul(WORST)).await?;
         let piece = self.core().read(&self.principal, id, cursor, limit, Duration::ZERO).await;
         let piece = piece.map_err(|why| denied(&why))?;
         *self.last_read() = Some((id, piece.next));

@@ -95,7 +95,7 @@ impl Visitor {
         Self { door, principal, caller, room, subscriptions, last_read: Mutex::default() }
     }
 
-    /// Room for an answer of so many bytes, kept until it is on its way. A short one needs none.
+    /// Room for an answer of so many bytes, kept until it is written. A short one needs none.
     pub(super) async fn room(&self, context: &Context, bytes: usize) -> Result<(), Error> {
         let units = units(bytes);
         if units <= 1 {

@@ -7,12 +7,13 @@ use hyper::StatusCode;
 use stockade_proto::door;
 use stockade_proto::{Bytes, Code};
 use stockade_store::ExecutionId;
+use stockade_store::executions::PAGE_LIMIT;
 
 use crate::denied::Denied;
 use crate::doors::http::answer::{Asked, Door};
 use crate::doors::http::reply::Reply;
 use crate::doors::http::route::{IDEMPOTENCY_KEY, PAGE_DEFAULT};
-use crate::doors::words;
+use crate::doors::words::{self, LISTED};
 use crate::pipeline::{self, Ask, Start};
 
 /// Of a body that is not as it should be, in an answer.
@@ -78,8 +79,9 @@ fn key(asked: &Asked, field: Option<String>) -> Result<Option<String>, Denied> {
 pub(in crate::doors::http) async fn list(door: &Door, asked: Asked) -> Result<Reply, Denied> {
     let limit = usize::try_from(asked.query.number("limit").unwrap_or(PAGE_DEFAULT)).unwrap_or(usize::MAX);
     let (state, after) = (asked.query.state("state"), asked.query.execution("after"));
+    let room = door.room_for_list(limit.min(PAGE_LIMIT).saturating_mul(LISTED)).await?;
     let page = door.core.list(&asked.principal, state, after, limit).await?;
-    Ok(Reply::json(StatusCode::OK, &words::page(page)))
+    Ok(Reply::json(StatusCode::OK, &words::page(page)).holding(room))
 }
 
 pub(in crate::doors::http) async fn get(door: &Door, asked: Asked) -> Result<Reply, Denied> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use serde::Serialize;
+use stockade_frames::FRAME_LIMIT;
 use stockade_proto::Code;
 use stockade_proto::door::{Chunk, Stream};
 use stockade_store::ExecutionId;
@@ -41,7 +42,8 @@ pub(in crate::doors::http) async fn output(door: &Door, asked: Asked) -> Result<
             () = door.stopping() => {}
         }
     }
-    let room = door.room_for(id, limit.saturating_mul(WORST)).await?;
+    // One frame is read whole, however little is asked for.
+    let room = door.room_for(id, limit.max(FRAME_LIMIT).saturating_mul(WORST)).await?;
     let piece = door.core.read(&asked.principal, id, cursor, limit, Duration::ZERO).await?;
     let json = door.core.record.blocking(move |_| Ok(serde_json::to_vec(&words::output(piece))));
     match json.await? {

@@ -14,14 +14,18 @@ use crate::doors::http::answer::{Asked, Door};
 use crate::doors::http::reply::Reply;
 use crate::record::{chain, failed};
 
+/// Bytes of the longest list: ten thousand names of 128 bytes with their times, as they are read and as JSON.
+const LIST: usize = 4 << 20;
+
 pub(in crate::doors::http) async fn list(door: &Door) -> Result<Reply, Denied> {
+    let room = door.room_for_list(LIST).await?;
     let names =
         door.core.record.blocking(|store| store.secrets.list().map_err(|error| failed(&error))).await?;
     let secrets = names
         .into_iter()
         .map(|it| SecretName { name: it.name, created_ms: it.created_ms, updated_ms: it.updated_ms })
         .collect();
-    Ok(Reply::json(StatusCode::OK, &SecretNames { secrets }))
+    Ok(Reply::json(StatusCode::OK, &SecretNames { secrets }).holding(room))
 }
 
 pub(in crate::doors::http) async fn set(door: &Door, asked: Asked) -> Result<Reply, Denied> {

@@ -17,6 +17,10 @@ use crate::record::chain;
 /// Made from the route table and the words by a test, which fails while this is not what it makes.
 const DOCUMENT: &str = include_str!("../../../../../../docs/openapi.json");
 
+/// Bytes of an entry in memory, about, and of all that are looked at: as lines, as JSON, and in the reply.
+const ENTRY: usize = 16 << 10;
+const MOST: usize = 3 * audit::TAIL_BYTES;
+
 /// Entries as they are stored, byte for byte, so that their chain can be followed.
 #[derive(Serialize)]
 struct Tail {
@@ -36,8 +40,9 @@ pub(in crate::doors::http) async fn audit(door: &Door, asked: Asked) -> Result<R
         let parsed = lines.iter().map(|line| serde_json::from_slice(line)).collect::<Result<_, _>>();
         Ok(Tail { entries: parsed.map_err(|reason| unreadable(&reason))? })
     };
+    let room = door.room_for_list(count.saturating_mul(ENTRY).min(MOST)).await?;
     let tail = door.core.record.blocking(move |_| tail()).await?;
-    Ok(Reply::json(StatusCode::OK, &tail))
+    Ok(Reply::json(StatusCode::OK, &tail).holding(room))
 }
 
 pub(in crate::doors::http) fn doctor(door: &Door) -> Reply {
