@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, t
 use secrecy::SecretSlice;
 use stockade_executor::Abort;
 use stockade_proto::{Code, Fault, Refusal};
-use stockade_redact::Secret;
+use stockade_redact::{MIN_SECRET, Secret};
 use stockade_store::secrets::{SecretName, VALUE_LIMIT};
 use stockade_store::{Database, Secrets, Store};
 use stockade_sys::{Signal, SignalFd, mask_for_descriptor};
@@ -90,7 +90,7 @@ fn set(secrets: &Secrets, name: &str, value: &Value) -> Result<(), Abort> {
         Refusal::new(
             Code::SecretInvalid,
             format!("the secret {} can't be kept: {error}", clean(name)),
-            "Give a value of at least 8 bytes on stdin.",
+            format!("Give a value of at least {MIN_SECRET} bytes on stdin."),
         )
     })?;
     // Of exactly its size, so that it is not moved again and no copy of it stays behind.

@@ -8,6 +8,7 @@ mod crowds;
 mod executions;
 mod leaving;
 mod protocol;
+mod secrets;
 mod slow;
 mod starting;
 mod walls;

@@ -275,7 +275,7 @@ pub(super) static ROUTES: [Route; 17] = [
     Route {
         takes: Takes::Octets { limit: SECRET_BODY },
         answers: &[Answer { status: 204, shape: None, about: "It is kept." }],
-        about: "Set a secret; the body is its value",
+        about: "Set a secret; the body is its value, of at least 8 bytes",
         ..row("PUT", "/v1/secrets/{name}", Operation::SecretSet, Needs::Admin)
     },
     Route {

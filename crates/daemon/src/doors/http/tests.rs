@@ -272,9 +272,9 @@ fn secrets_go_in_and_only_names_come_out() {
     let names = ask("GET /v1/secrets", b"");
     assert_eq!(names.json()["secrets"][0]["name"], "API_KEY");
     assert!(!names.body.contains("hunter2"));
-    ask("PUT /v1/secrets/1X", b"value").problem(400, "SK-R050");
-    ask("PUT /v1/secrets/X", b"").problem(400, "SK-R050");
-    ask("PUT /v1/secrets/X", &vec![b'x'; 65_537]).problem(400, "SK-R050");
+    ask("PUT /v1/secrets/1X", b"a value of it").problem(400, "SK-R050");
+    ask("PUT /v1/secrets/X", b"").problem(400, "SK-R040");
+    ask("PUT /v1/secrets/X", &vec![b'x'; 65_537]).problem(400, "SK-R040");
     ask("PUT /v1/secrets/X", &vec![b'x'; 65_538]).problem(413, "SK-R074");
     ask("GET /v1/secrets/API_KEY", b"").problem(405, "SK-R072");
     assert_eq!(ask("DELETE /v1/secrets/API_KEY", b"").status, 204);

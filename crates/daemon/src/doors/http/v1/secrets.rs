@@ -1,10 +1,11 @@
 //! Secrets, write-only: names can be listed, values only be set. Each change is in the audit log before it is made.
 
 use hyper::StatusCode;
-use secrecy::SecretSlice;
+use secrecy::{ExposeSecret as _, SecretSlice};
 use serde_json::json;
 use stockade_proto::Code;
 use stockade_proto::door::{SecretName, SecretNames};
+use stockade_redact::{MIN_SECRET, Secret};
 use stockade_store::Store;
 use stockade_store::audit::Note;
 use tracing::error;
@@ -31,6 +32,14 @@ pub(in crate::doors::http) async fn list(door: &Door) -> Result<Reply, Denied> {
 pub(in crate::doors::http) async fn set(door: &Door, asked: Asked) -> Result<Reply, Denied> {
     let (principal, name) = (asked.principal.name().to_owned(), asked.which);
     let value = SecretSlice::from(asked.body);
+    // What can't be redacted would show in the output of whoever gets it.
+    Secret::new(&name, value.expose_secret()).map_err(|error| {
+        Denied::refuse(
+            Code::SecretInvalid,
+            format!("the secret can't be kept: {error}"),
+            format!("Send a value of at least {MIN_SECRET} bytes, newlines at its end not counted."),
+        )
+    })?;
     let set = door.core.record.blocking(move |store| {
         note(store, &principal, "set secret", &name)?;
         store.secrets.set(&name, &value).map_err(|error| failed(&error))
