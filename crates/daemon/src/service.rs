@@ -80,7 +80,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
     let program = Terms::find().map_err(ServeError::Executor)?;
     make_directories(&config)?;
     let mark = Mark::new(&config.state);
-    let record = open_record(&config.state, &mark)?;
+    let record = open_record(&config, &mark)?;
     let (links, link) = watch::channel(None);
     let (service, service_view) = watch::channel(config.service.clone());
     let (end, ended) = watch::channel(false);
@@ -172,8 +172,8 @@ fn make_directories(config: &Config) -> Result<(), ServeError> {
 
 /// The lock first: only who has it may say that an earlier executor is a stray one, and only when that is gone are
 /// its executions over.
-fn open_record(state: &Path, mark: &Mark) -> Result<Record, ServeError> {
-    let locked = Store::lock(state)?;
+fn open_record(config: &Config, mark: &Mark) -> Result<Record, ServeError> {
+    let locked = Store::lock(&config.state)?.with_credential(config.secrets_key.clone());
     mark.outlive().map_err(ServeError::Stray)?;
     let (record, lost) = Record::take(locked)?;
     if !lost.is_empty() {

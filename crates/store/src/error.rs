@@ -57,6 +57,15 @@ pub enum StoreError {
     KeyUnsafe { path: PathBuf, what: &'static str },
     #[error("there are secrets and no key file {}: restore it, or remove the secrets", .path.display())]
     KeyMissing { path: PathBuf },
+    #[error(
+        "the credential {} can't be the secrets' key, it is {what}: make it of the 32 bytes of a key file", .path.display()
+    )]
+    Credential { path: PathBuf, what: &'static str },
+    #[error(
+        "the key of these secrets is a credential of the service's ({} says so): set them through it, PUT /v1/secrets/NAME",
+        .mark.display()
+    )]
+    KeyElsewhere { mark: PathBuf },
     #[error("the secret {name} can't be decrypted with this key: set it anew, or restore the key file")]
     Undecryptable { name: String },
     #[error("the kernel gave no random bytes: this should not happen on a running system")]

@@ -54,12 +54,19 @@ pub enum OpenError {
 pub struct Locked {
     directory: PathBuf,
     audit: Audit,
+    credential: Option<PathBuf>,
 }
 
 impl Locked {
+    /// The secrets' key is this file of systemd's, not the one in the directory.
+    #[must_use]
+    pub fn with_credential(self, credential: Option<PathBuf>) -> Self {
+        Self { credential, ..self }
+    }
+
     /// Ends, as lost, what an earlier daemon left unfinished.
     pub fn open(self) -> Result<Opened, OpenError> {
-        let Self { directory, audit } = self;
+        let Self { directory, audit, credential } = self;
         let database = Store::database(&directory)?;
         let output = Output::open(&directory.join("output"))?;
         let executions = Executions::new(database.clone(), output.clone());
@@ -77,7 +84,11 @@ impl Locked {
         let unlogged = Unlogged::new(database.clone());
         unlogged.log(&audit)?;
         let tokens = Tokens::new(database.clone());
-        let secrets = Secrets::new(database, &Store::key_file(&directory));
+        let key_file = Store::key_file(&directory);
+        let secrets = match credential {
+            Some(credential) => Secrets::with_credential(database, &credential, &key_file)?,
+            None => Secrets::with_file(database, &key_file)?,
+        };
         Ok(Opened { store: Store { audit, executions, output, tokens, secrets, unlogged }, lost })
     }
 }
@@ -89,7 +100,7 @@ impl Store {
         made.map_err(|source| OpenError::Directory { path: directory.to_owned(), source })?;
         check_owner(directory)?;
         let audit = Audit::open(&Self::audit_directory(directory))?;
-        Ok(Locked { directory: directory.to_owned(), audit })
+        Ok(Locked { directory: directory.to_owned(), audit, credential: None })
     }
 
     pub fn open(directory: &Path) -> Result<Opened, OpenError> {

@@ -132,7 +132,7 @@ pub(super) fn store_failed(error: StoreError) -> Abort {
     if let StoreError::Invalid { .. } | StoreError::TooLong { .. } | StoreError::NameTaken { .. } = &error {
         return refused(Code::OptionInvalid);
     }
-    if denied(error.source()) {
+    if denied(error.source()) || matches!(error, StoreError::KeyElsewhere { .. }) {
         return refused(Code::NotPermitted);
     }
     Fault::new(Code::RecordFailed, sentence(&error), "").into()

@@ -17,6 +17,7 @@ pub fn configuration(text: &str) -> Result<Settings, ProfileError> {
         state_home: None,
         config_home: None,
         current: Some("/home/ada/work".into()),
+        credentials: None,
         program: None,
         // With one given, `secret_file` is not read: a text of the fuzzer's must not choose what is opened here.
         secret: Some(SecretString::from("fuzzed-0123456789abcdef")),

@@ -137,6 +137,8 @@ fn private(there: &Metadata, bits: u32) -> Result<(), &'static str> {
 
 #[derive(Debug)]
 pub struct Config {
+    /// systemd's credential in place of the secrets' key file.
+    pub secrets_key: Option<PathBuf>,
     /// Where records, output, secrets and the audit log are.
     pub state: PathBuf,
     pub socket: Option<SocketDoor>,

@@ -44,6 +44,19 @@ signal ends it at once. What was running when the service died without that is o
 
 `EXECUTOR_SECRET` is taken out of the environment before anything else: the service starts itself again without it, so that neither
 `/proc` nor any process that it starts shows the secret. `secret_file` is read again at every reload.
+
+## The secrets' key
+
+Stored secrets are sealed with `secrets.key` in the state directory, which is made at first use. Where systemd gives the service a
+credential `stockade-secrets-key` (32 bytes), that is the key instead, and the one in the directory is not used. One that can't be used,
+or that does not open the secrets that are there, keeps the service from starting. To move the key of a service that is stopped:
+
+    systemd-creds encrypt --name=stockade-secrets-key /var/lib/stockade/secrets.key \\
+        /etc/credstore.encrypted/stockade-secrets-key
+    shred -u /var/lib/stockade/secrets.key
+
+and `LoadCredentialEncrypted=stockade-secrets-key:/etc/credstore.encrypted/stockade-secrets-key` in a drop-in. Only the service has
+the credential, so that `stockade secret set` is refused then; `PUT /v1/secrets/NAME` sets secrets.
 ";
 
 /// Sorted, whatever `serde_json` was built with.

@@ -31,12 +31,32 @@ const SOCKET_PATH: usize = 107;
 const SYSTEM_STATE: &str = "/var/lib/stockade";
 const SYSTEM_SOCKET: &str = "/run/stockade/stockade.sock";
 
+/// Among the credentials that systemd gives to the service.
+const SECRETS_KEY: &str = "stockade-secrets-key";
+
 pub(super) struct Resolve<'a> {
     pub(super) file: Option<&'a File>,
     pub(super) around: &'a Surroundings,
 }
 
 impl Resolve<'_> {
+    /// A credential that is there is used, or nothing is served: another key would seal what it can't open.
+    fn secrets_key(&self) -> Result<Option<PathBuf>, ProfileError> {
+        let Some(path) = self.around.credentials.as_ref().map(|given| given.join(SECRETS_KEY)) else {
+            return Ok(None);
+        };
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(None);
+        }
+        match stockade_store::secrets::check_credential(&path) {
+            Ok(()) => Ok(Some(path)),
+            Err(error) => Err(invalid(
+                error.to_string(),
+                "`LoadCredentialEncrypted=` of the unit says where it comes from; systemd-creds(1) makes one.",
+            )),
+        }
+    }
+
     pub(super) fn settings(&self, written: &Written) -> Result<Settings, ProfileError> {
         let state = self.state(written)?;
         let http = self.http(written)?;
@@ -61,6 +81,7 @@ impl Resolve<'_> {
             (None, None) => true,
         };
         let config = Config {
+            secrets_key: self.secrets_key()?,
             capacity: self.capacity(written)?,
             keep: Keep {
                 age: written.retention.age.map_or(AGE, |age| age.0),

@@ -66,6 +66,8 @@ pub struct Surroundings {
     pub state_home: Option<PathBuf>,
     pub config_home: Option<PathBuf>,
     pub current: Option<PathBuf>,
+    /// Where systemd puts what only this service may read.
+    pub credentials: Option<PathBuf>,
     /// Of this program: the others of the install are beside it.
     pub program: Option<PathBuf>,
     /// What [`SECRET`] said; it is not among the variables any more.
@@ -84,6 +86,7 @@ impl Surroundings {
             state_home: absolute("XDG_STATE_HOME"),
             config_home: absolute("XDG_CONFIG_HOME"),
             current: std::env::current_dir().ok(),
+            credentials: absolute("CREDENTIALS_DIRECTORY"),
             program: std::env::current_exe().ok(),
             secret,
         }

@@ -23,6 +23,7 @@ fn around(scope: Scope) -> Surroundings {
         state_home: None,
         config_home: None,
         current: Some("/home/ada/work".into()),
+        credentials: None,
         secret: None,
     }
 }

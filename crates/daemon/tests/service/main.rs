@@ -63,6 +63,36 @@ fn variables_that_cant_be_used_keep_it_from_starting() {
 }
 
 #[test]
+fn a_credential_is_the_secrets_key_and_a_broken_one_refuses_to_start() {
+    let place = Place::new();
+    let given = place.path("credentials");
+    fs::create_dir(&given).unwrap();
+    let command = || {
+        let mut command = place.command();
+        command.env("CREDENTIALS_DIRECTORY", &given);
+        command
+    };
+    // None of that name is none.
+    Running::start(command()).stop();
+    assert!(!place.path("state/secrets.credential").exists());
+    let key = given.join("stockade-secrets-key");
+    fs::write(&key, [7; 31]).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
+    let (code, said) = Place::said(command());
+    assert_eq!(code, Some(125), "{said}");
+    assert!(said.contains("stockade-secrets-key") && said.contains("not 32 bytes long"), "{said}");
+    fs::remove_file(&key).unwrap();
+    fs::write(&key, [7; 32]).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
+    let running = Running::start(command());
+    let executor = place.heard().iter().rev().find_map(|word| word["pid"].as_u64()).unwrap();
+    let environment = fs::read(format!("/proc/{executor}/environ")).unwrap();
+    assert!(!String::from_utf8_lossy(&environment).contains("CREDENTIALS"), "it is the service's alone");
+    running.stop();
+    assert!(place.path("state/secrets.credential").exists() && !place.path("state/secrets.key").exists());
+}
+
+#[test]
 fn without_a_secret_it_says_so_loudly_and_ends_well() {
     let place = Place::new();
     let running = place.start();

@@ -13,8 +13,28 @@ use crate::{ExecutionId, random};
 
 pub(super) type Bytes = Zeroizing<[u8; 32]>;
 
+/// Bits of a mode that make a key somebody else's, too.
+const OTHERS: u32 = 0o077;
+/// Of a credential: systemd may give it to the service by an access list, which shows as the group's right to read.
+const OTHERS_OF_CREDENTIAL: u32 = 0o037;
+
 /// None where there is no file. Refuses one that others could have read or put there.
 pub(super) fn read(path: &Path) -> Result<Option<Bytes>, StoreError> {
+    read_closed_to(OTHERS, path)
+}
+
+/// What systemd hands to the service. One that is not there is as bad as a broken one.
+pub(super) fn credential(path: &Path) -> Result<Bytes, StoreError> {
+    let broken = |what| StoreError::Credential { path: path.to_owned(), what };
+    match read_closed_to(OTHERS_OF_CREDENTIAL, path) {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(broken("gone")),
+        Err(StoreError::KeyUnsafe { what, .. }) => Err(broken(what)),
+        Err(_) => Err(broken("not to be read")),
+    }
+}
+
+fn read_closed_to(others: u32, path: &Path) -> Result<Option<Bytes>, StoreError> {
     let failed = |source| StoreError::Key { path: path.to_owned(), source };
     let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -27,7 +47,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Bytes>, StoreError> {
     if !metadata.is_file() {
         return unsafe_because("no file");
     }
-    if metadata.mode() & 0o077 != 0 {
+    if metadata.mode() & others != 0 {
         return unsafe_because("open to others");
     }
     let owner = metadata.uid();
@@ -40,6 +60,31 @@ pub(super) fn read(path: &Path) -> Result<Option<Bytes>, StoreError> {
     let mut bytes = Bytes::new([0; 32]);
     file.read_exact(&mut bytes[..]).map_err(failed)?;
     Ok(Some(bytes))
+}
+
+/// Beside the key file, and empty: the key is a credential.
+fn mark(key_file: &Path) -> PathBuf {
+    key_file.with_extension("credential")
+}
+
+pub(super) fn mark_elsewhere(key_file: &Path) -> Result<(), StoreError> {
+    let path = mark(key_file);
+    let made = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+    made.map(drop).map_err(|source| StoreError::Key { path, source })
+}
+
+/// For a service without a credential, whatever there was before.
+pub(super) fn mark_here(key_file: &Path) -> Result<(), StoreError> {
+    let path = mark(key_file);
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(StoreError::Key { path, source }),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+pub(super) fn check_not_elsewhere(key_file: &Path) -> Result<(), StoreError> {
+    let mark = mark(key_file);
+    if mark.exists() { Err(StoreError::KeyElsewhere { mark }) } else { Ok(()) }
 }
 
 /// Of two processes that make one at the same time, one wins and both read the same.

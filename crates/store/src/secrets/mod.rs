@@ -34,15 +34,45 @@ pub struct SecretName {
 #[derive(Debug, Clone)]
 pub struct Secrets {
     database: Database,
-    key_file: PathBuf,
+    key: Key,
     /// Who changes them, where the audit log is still to be told.
     by: Option<String>,
 }
 
+/// Where the key is. It is read for each use: no key stays in memory.
+#[derive(Debug, Clone)]
+enum Key {
+    File(PathBuf),
+    /// Of systemd's, for the service alone.
+    Credential(PathBuf),
+}
+
 impl Secrets {
-    /// The key file is made when the first secret is set. It is read for each use: no key stays in memory.
+    /// The key file is made when the first secret is set.
     pub fn new(database: Database, key_file: &Path) -> Self {
-        Self { database, key_file: key_file.to_owned(), by: None }
+        Self { database, key: Key::File(key_file.to_owned()), by: None }
+    }
+
+    /// For a service without a credential: the key is in its file, whatever there was before.
+    pub(crate) fn with_file(database: Database, key_file: &Path) -> Result<Self, StoreError> {
+        key::mark_here(key_file)?;
+        Ok(Self::new(database, key_file))
+    }
+
+    /// For the service, which alone has its credential. All secrets that are there must open with it.
+    pub(crate) fn with_credential(
+        database: Database,
+        credential: &Path,
+        key_file: &Path,
+    ) -> Result<Self, StoreError> {
+        key::credential(credential)?;
+        let secrets = Self { database, key: Key::Credential(credential.to_owned()), by: None };
+        for SecretName { name, .. } in secrets.list()? {
+            drop(secrets.get(&name)?);
+        }
+        // Who has no credential must not seal with another key.
+        key::mark_elsewhere(key_file)?;
+        Ok(secrets)
     }
 
     /// Each change leaves a note for the audit log.
@@ -86,8 +116,14 @@ impl Secrets {
                 .optional()
         })?;
         let Some((nonce, sealed)) = row else { return Ok(None) };
-        let missing = || StoreError::KeyMissing { path: self.key_file.clone() };
-        let cipher = cipher(&key::read(&self.key_file)?.ok_or_else(missing)?);
+        let key = match &self.key {
+            Key::Credential(path) => key::credential(path)?,
+            Key::File(path) => {
+                let missing = || StoreError::KeyMissing { path: path.clone() };
+                key::read(path)?.ok_or_else(missing)?
+            }
+        };
+        let cipher = cipher(&key);
         let payload = Payload { msg: &sealed, aad: &bound_to(name) };
         let value = cipher.decrypt(&XNonce::from(nonce), payload);
         let value = value.map_err(|_| StoreError::Undecryptable { name: name.to_owned() })?;
@@ -122,18 +158,28 @@ impl Secrets {
     /// Makes the key if nothing was ever sealed. A key that is gone is not replaced: what it sealed would be lost
     /// without anyone noticing.
     fn cipher_to_seal(&self) -> Result<XChaCha20Poly1305, StoreError> {
-        if let Some(bytes) = key::read(&self.key_file)? {
+        let path = match &self.key {
+            Key::Credential(path) => return Ok(cipher(&key::credential(path)?)),
+            Key::File(path) => path,
+        };
+        key::check_not_elsewhere(path)?;
+        if let Some(bytes) = key::read(path)? {
             return Ok(cipher(&bytes));
         }
         if !self.list()?.is_empty() {
-            return Err(StoreError::KeyMissing { path: self.key_file.clone() });
+            return Err(StoreError::KeyMissing { path: path.clone() });
         }
-        Ok(cipher(&key::make(&self.key_file)?))
+        Ok(cipher(&key::make(path)?))
     }
 }
 
 fn left(connection: &Connection, by: Option<&str>, event: &str, name: &str) -> Result<(), StoreError> {
     by.map_or(Ok(()), |by| unlogged::leave(connection, by, json!({ "event": event, "name": name })))
+}
+
+/// Whether a systemd credential can be the key.
+pub fn check_credential(path: &Path) -> Result<(), StoreError> {
+    key::credential(path).map(drop)
 }
 
 fn cipher(key: &key::Bytes) -> XChaCha20Poly1305 {

@@ -93,6 +93,40 @@ fn a_key_that_others_could_have_read_is_refused() {
 }
 
 #[test]
+fn a_credential_is_the_services_key_and_nobody_else_seals_beside_it() {
+    let room = room();
+    let (file, credential) = (room.directory.path().join("key"), room.directory.path().join("given"));
+    let with = || Secrets::with_credential(room.secrets.database.clone(), &credential, &file);
+    let refused = |what: &str| match with() {
+        Err(StoreError::Credential { what: found, .. }) => assert_eq!(found, what),
+        other => panic!("{what}: {other:?}"),
+    };
+    refused("gone");
+    fs::write(&credential, [7; 31]).unwrap();
+    refused("open to others");
+    // As systemd gives it to another user than root: by an access list.
+    fs::set_permissions(&credential, fs::Permissions::from_mode(0o440)).unwrap();
+    refused("not 32 bytes long");
+    fs::set_permissions(&credential, fs::Permissions::from_mode(0o640)).unwrap();
+    fs::write(&credential, [7; 32]).unwrap();
+    assert!(!room.directory.path().join("key.credential").exists(), "nothing was changed");
+    let service = with().unwrap();
+    service.set("TOKEN", &value("a-value-of-it")).unwrap();
+    assert!(service.get("TOKEN").unwrap().is_some() && !file.exists());
+    // At the command line there is no credential.
+    assert!(matches!(room.secrets.set("OTHER", &value("x")), Err(StoreError::KeyElsewhere { .. })));
+    assert!(room.secrets.get("TOKEN").is_err() && room.secrets.list().unwrap().len() == 1);
+    fs::write(&credential, [8; 32]).unwrap();
+    assert!(matches!(with(), Err(StoreError::Undecryptable { .. })), "it is another key");
+    // The same bytes in the file, and no credential any more.
+    fs::write(&file, [7; 32]).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let service = Secrets::with_file(room.secrets.database.clone(), &file).unwrap();
+    assert!(service.get("TOKEN").unwrap().is_some());
+    room.secrets.set("OTHER", &value("x")).unwrap();
+}
+
+#[test]
 fn names_and_values_have_bounds() {
     let room = room();
     for name in ["", "1A", "A B", "A-B", "é", &"A".repeat(129)] {

@@ -47,6 +47,7 @@ impl Served {
         let state = directory.path().join("state");
         let (record, _) = Record::open_store(&state).unwrap();
         let config = Config {
+            secrets_key: None,
             state: state.clone(),
             socket: None,
             http: Some(http),
