@@ -17,6 +17,7 @@ pub mod fuzz;
 mod inherited;
 pub mod logging;
 pub mod metrics;
+mod owed;
 pub mod pipeline;
 pub mod principal;
 pub mod record;

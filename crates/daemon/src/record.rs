@@ -7,19 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use stockade_proto::{Bytes, Code};
-use stockade_store::executions::{End, Filter, NewExecution, Page, Started};
+use stockade_proto::Code;
+use stockade_store::executions::{Filter, NewExecution, Page, Started};
 use stockade_store::output::{Cursor, Piece};
-use stockade_store::{AuditError, ExecutionId, Locked, OpenError, Opened, Store, StoreError, Ticket, audit};
-use tracing::{error, warn};
+use stockade_store::{
+    AuditError, ExecutionId, Locked, OpenError, Opened, Store, StoreError, Ticket, UnloggedError, audit,
+};
+use tracing::{error, info, warn};
 
 use crate::denied::Denied;
 use crate::ending::Ending;
+use crate::owed::{Closing, Owed, settle};
 use crate::pipeline::Order;
 
 #[derive(Debug, Clone)]
 pub struct Record {
     store: Arc<Store>,
+    owed: Arc<Owed>,
 }
 
 /// An execution that is on record and may be dispatched.
@@ -46,7 +50,7 @@ impl Record {
     /// The same, once nothing of an earlier daemon writes there any more.
     pub(crate) fn take(locked: Locked) -> Result<(Self, Vec<ExecutionId>), OpenError> {
         let Opened { store, lost } = locked.open()?;
-        Ok((Self { store: Arc::new(store) }, lost))
+        Ok((Self { store: Arc::new(store), owed: Arc::default() }, lost))
     }
 
     pub fn store(&self) -> &Arc<Store> {
@@ -69,7 +73,8 @@ impl Record {
             "workspace": new.workspace,
         });
         let opening = audit::Opening { execution: order.id, principal: order.principal.clone(), body };
-        self.blocking(move |store| {
+        let owed = Arc::clone(&self.owed);
+        self.writing(move |store| {
             let id = new.id;
             match store.executions.start(new).map_err(|error| failed(&error))? {
                 Started::New => {}
@@ -80,7 +85,10 @@ impl Record {
                 Ok(OpenedAs::New(Box::new(Open { ticket, output })))
             });
             // On record, and nothing will come of it.
-            opened.inspect_err(|denied| end(store, id, None, &Ending::NotRun(denied.why.clone())))
+            opened.inspect_err(|denied| {
+                let ending = Arc::new(Ending::NotRun(denied.why.clone()));
+                owed.add(settle(store, Closing { id, ticket: None, row: true, started_ms: None, ending }));
+            })
         })
         .await
     }
@@ -88,7 +96,7 @@ impl Record {
     /// A start is worth a note, not a wait.
     pub async fn running(&self, id: ExecutionId, started_ms: i64) {
         let noted = self
-            .blocking(move |store| match store.executions.running(id, started_ms) {
+            .writing(move |store| match store.executions.running(id, started_ms) {
                 // It ended just now, and says so itself.
                 Ok(()) | Err(StoreError::WrongState { .. }) => Ok(()),
                 Err(error) => Err(failed(&error)),
@@ -103,7 +111,7 @@ impl Record {
     /// that a note that can't be written is told and no more.
     pub async fn noted(&self, principal: &str, id: ExecutionId, event: &'static str) {
         let principal = principal.to_owned();
-        let noted = self.blocking(move |store| {
+        let noted = self.writing(move |store| {
             let body = json!({ "event": event });
             let noted = store.audit.note(audit::Note { execution: Some(id), principal, body });
             noted.map(drop).map_err(|error| audit_failed(&error))
@@ -118,7 +126,7 @@ impl Record {
 
     /// A request that was refused before it was on record.
     pub async fn refused(&self, principal: String, body: serde_json::Value) {
-        let noted = self.blocking(move |store| {
+        let noted = self.writing(move |store| {
             let noted = store.audit.note(audit::Note { execution: None, principal, body });
             noted.map(drop).map_err(|error| audit_failed(&error))
         });
@@ -128,26 +136,49 @@ impl Record {
         }
     }
 
-    /// The end goes on record, whatever became of it.
+    /// The end goes on record, whatever became of it: now, or as soon as the disk takes it.
     pub async fn close(&self, ticket: Ticket, started_ms: Option<i64>, ending: Arc<Ending>) {
         let id = ticket.execution();
-        let closed = self
-            .blocking(move |store| {
-                let failure = ending.failure();
-                let body = json!({
-                    "outcome": ending.word(),
-                    "exit_code": ending.result().map(|result| result.exit_code),
-                    "code": failure.map(|failure| failure.code),
-                });
-                // First: a crash between the two leaves a row that the next start ends, never an entry that nobody does.
-                let closed =
-                    store.audit.close(ticket, body).map_err(|unclosed| audit_failed(&unclosed.source));
-                end(store, id, started_ms, &ending);
-                closed
-            })
-            .await;
-        if let Err(denied) = closed {
-            error!(execution = %id, "the audit entry can't be closed: {}", denied.message());
+        let closing = Closing { id, ticket: Some(ticket), row: true, started_ms, ending };
+        match self.blocking(move |store| Ok(settle(store, closing))).await {
+            Ok(rest) => self.owed.add(rest),
+            Err(denied) => error!(execution = %id, "the end is not on record: {}", denied.message()),
+        }
+    }
+
+    /// Whether the last that was to be written could not be.
+    pub fn is_failing(&self) -> bool {
+        self.owed.is_failing()
+    }
+
+    /// Takes what was changed at the command line into the audit log.
+    pub(crate) async fn log_changes(&self) {
+        let logged = self.writing(|store| match store.unlogged.log(&store.audit) {
+            Ok(_) => Ok(()),
+            Err(UnloggedError::Audit(error)) => Err(audit_failed(&error)),
+            Err(UnloggedError::Store(error)) => Err(failed(&error)),
+        });
+        match logged.await {
+            // It is in the service's log, and tried again when the disk takes anything.
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// Writes what is owed, if the disk takes anything again.
+    pub(crate) async fn catch_up(&self) {
+        if !self.is_failing() {
+            return;
+        }
+        let owed = Arc::clone(&self.owed);
+        let tried = self.blocking(move |store| {
+            if owed.retry(store) {
+                info!("records can be written again");
+            }
+            Ok(())
+        });
+        match tried.await {
+            // An error: the service is stopping, and the next start ends what is left.
+            Ok(()) | Err(_) => {}
         }
     }
 
@@ -184,6 +215,20 @@ impl Record {
             .await
     }
 
+    /// As `blocking`, for what is to stay: a failure is remembered until the disk is found to take something.
+    async fn writing<T, F>(&self, work: F) -> Result<T, Denied>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Store) -> Result<T, Denied> + Send + 'static,
+    {
+        let done = self.blocking(work).await;
+        done.inspect_err(|denied| {
+            if denied.code() == Code::RecordFailed {
+                self.owed.failed();
+            }
+        })
+    }
+
     /// Runs `work` where blocking is allowed. A runtime that is going away is a failure like another.
     pub async fn blocking<T, F>(&self, work: F) -> Result<T, Denied>
     where
@@ -200,41 +245,8 @@ impl Record {
     }
 }
 
-fn end(store: &Store, id: ExecutionId, started_ms: Option<i64>, ending: &Ending) {
-    // The executor may have died before it could say that nothing follows.
-    if let Err(error) = store.output.seal(&id) {
-        warn!(execution = %id, "the output has no end: {error}");
-    }
-    let failure = ending.failure();
-    let totals = ending.result().map(|result| (result.stdout.bytes, result.stderr.bytes)).unwrap_or_default();
-    let end = End {
-        started_ms,
-        result: serde_json::to_value(shortened(ending)).unwrap_or_default(),
-        code: failure.map(|failure| failure.code.to_owned()),
-        class: failure.map(|failure| failure.class.to_owned()),
-        stdout_bytes: totals.0,
-        stderr_bytes: totals.1,
-    };
-    if let Err(error) = store.executions.ended(id, end) {
-        error!(execution = %id, "the end is not on record: {error}");
-    }
-}
-
 /// For a note that something waits for.
 const NOTED: Duration = Duration::from_secs(1);
-
-/// Bytes of a command in a record's result; the record has more of it as text.
-const KEPT_COMMAND: usize = 4096;
-
-fn shortened(ending: &Ending) -> Ending {
-    let mut ending = ending.clone();
-    if let Ending::Result(result) = &mut ending
-        && result.command.iter().map(Bytes::len).sum::<usize>() > KEPT_COMMAND
-    {
-        result.command.clear();
-    }
-    ending
-}
 
 /// A failure of the store, as a caller hears it. The chain goes to the log: paths are not theirs to know.
 pub fn failed(error: &StoreError) -> Denied {

@@ -255,7 +255,7 @@ pub struct Subscription {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Health {
-    /// `ok`, `draining`, or `no-executor`.
+    /// `ok`, `draining`, `no-executor`, or `no-records`: then nothing can be recorded, and so nothing is run.
     pub status: String,
     pub version: String,
     pub layers: Vec<crate::link::LayerState>,

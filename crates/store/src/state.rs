@@ -1,7 +1,7 @@
 //! The state directory: where everything is, and the order in which a daemon opens it.
 
 use std::collections::BTreeSet;
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,9 @@ use crate::error::StoreError;
 use crate::executions::LOST_CODE;
 use crate::{ExecutionId, Executions, Output, Secrets, Tokens, Unlogged, UnloggedError};
 
+/// Bytes that an execution's entry, row and output need to begin with, and some more.
+const PROBE: usize = 64 << 10;
+
 #[derive(Debug)]
 pub struct Store {
     pub audit: Audit,
@@ -22,6 +25,7 @@ pub struct Store {
     pub tokens: Tokens,
     pub secrets: Secrets,
     pub unlogged: Unlogged,
+    directory: PathBuf,
 }
 
 /// A store, and what an earlier daemon left unfinished.
@@ -89,7 +93,7 @@ impl Locked {
             Some(credential) => Secrets::with_credential(database, &credential, &key_file)?,
             None => Secrets::with_file(database, &key_file)?,
         };
-        Ok(Opened { store: Store { audit, executions, output, tokens, secrets, unlogged }, lost })
+        Ok(Opened { store: Store { audit, executions, output, tokens, secrets, unlogged, directory }, lost })
     }
 }
 
@@ -105,6 +109,16 @@ impl Store {
 
     pub fn open(directory: &Path) -> Result<Opened, OpenError> {
         Self::lock(directory)?.open()
+    }
+
+    /// Whether records can be written again, after they could not: to the database, and to a file beside it.
+    pub fn probe(&self) -> Result<(), StoreError> {
+        self.unlogged.probe()?;
+        let path = self.directory.join("probe");
+        let written = fs::write(&path, vec![0; PROBE]);
+        // It is in nobody's way, and the next one takes its place.
+        drop(fs::remove_file(&path));
+        written.map_err(|source| StoreError::Output { path, source })
     }
 
     /// For the command line's tokens and secrets, beside a daemon or without one.

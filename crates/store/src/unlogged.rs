@@ -56,6 +56,16 @@ impl Unlogged {
         }
     }
 
+    /// Whether the database takes a change: one that is made and taken back leaves its pages in the journal.
+    pub(crate) fn probe(&self) -> Result<(), StoreError> {
+        self.database.write("be tried", |connection| {
+            leave(connection, "", json!({}))?;
+            let last = connection.last_insert_rowid();
+            let done = connection.execute("DELETE FROM unlogged WHERE number = ?1", [last]);
+            done.map(drop).map_err(|error| StoreError::sqlite("be tried", error))
+        })
+    }
+
     /// The same for a log that may have a writer already: then it is that one's to do.
     pub fn log_unless_written(&self, directory: &Path) -> Result<(), UnloggedError> {
         match Audit::try_open(directory)? {

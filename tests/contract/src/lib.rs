@@ -56,3 +56,14 @@ pub fn runs(word: &str) -> bool {
         line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
     })
 }
+
+/// Says loudly that a test did not happen. With `STOCKADE_TEST_NO_SKIP` set it is a failure: then another machine must
+/// have shown it.
+#[track_caller]
+pub fn skip(why: &str) {
+    let place = std::panic::Location::caller();
+    let line = format!("SKIP {}:{}: {why}\n", place.file(), place.line());
+    // A closed stderr must not fail a test.
+    drop(std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()));
+    assert!(std::env::var_os("STOCKADE_TEST_NO_SKIP").is_none(), "{line}");
+}

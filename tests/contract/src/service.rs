@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -44,6 +45,29 @@ pub struct Options {
     pub address: Option<String>,
     /// Its user's profiles: names and texts.
     pub profiles: Vec<(&'static str, &'static str)>,
+    /// Its state directory is a small disk of its own.
+    pub small_disk: bool,
+}
+
+/// As much as a state directory needs, and little more. Gone when it is dropped.
+#[derive(Debug)]
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: &Path) -> Self {
+        fs::create_dir(at).expect("a fresh directory");
+        mount("tmpfs", at, "tmpfs", MountFlags::empty(), Some(c"size=8m,mode=0700")).expect("root mounts");
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        match unmount(&self.0, UnmountFlags::DETACH) {
+            // The test's own failure says more.
+            Ok(()) | Err(_) => {}
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -52,6 +76,7 @@ pub struct Service {
     address: SocketAddr,
     said: Arc<Mutex<String>>,
     secret: Option<String>,
+    _disk: Option<Disk>,
     base: TempDir,
 }
 
@@ -97,6 +122,7 @@ impl Service {
     #[track_caller]
     pub fn start(options: Options) -> Self {
         let (base, mut command) = prepare(&options);
+        let disk = options.small_disk.then(|| Disk::mount(&base.path().join("state")));
         let mut child = command.spawn().expect("stockaded starts");
         let said = Arc::new(Mutex::new(String::new()));
         let stderr = child.stderr.take().expect("it is piped");
@@ -112,6 +138,7 @@ impl Service {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             said,
             secret: options.secret,
+            _disk: disk,
             base,
         };
         service.address = until("stockaded to listen", || {

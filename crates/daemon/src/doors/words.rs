@@ -145,6 +145,7 @@ pub fn health(core: &Core) -> Health {
     let link = core.dispatch.link();
     let status = match (load.draining, &link) {
         (true, _) => "draining",
+        (false, _) if core.record.is_failing() => "no-records",
         (false, None) => "no-executor",
         (false, Some(_)) => "ok",
     };

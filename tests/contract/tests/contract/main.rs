@@ -6,6 +6,7 @@ mod bad_input;
 mod compatible;
 mod crowds;
 mod executions;
+mod full;
 mod leaving;
 mod protocol;
 mod secrets;

@@ -1,0 +1,140 @@
+//! Ends of executions, and what of them is still to be written: what the disk does not take now it is asked to take
+//! again. Part of `record`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::json;
+use stockade_proto::Bytes;
+use stockade_store::audit::Unclosed;
+use stockade_store::executions::End;
+use stockade_store::{ExecutionId, Store, StoreError, Ticket};
+use tracing::{error, warn};
+
+use crate::ending::Ending;
+use crate::record::chain;
+
+/// Ends that wait for the disk: more than can run, since what ends makes no room for others while it is full.
+const MOST_OWED: usize = 1024;
+/// Bytes of a command in a record's result; the record has more of it as text.
+const KEPT_COMMAND: usize = 4096;
+
+/// What the disk did not take, until it does.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    failing: AtomicBool,
+    ends: Mutex<Vec<Closing>>,
+}
+
+/// An end, and what of it is still to be written.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) id: ExecutionId,
+    /// Until the audit entry is closed; none where none was opened.
+    pub(crate) ticket: Option<Ticket>,
+    /// Until the row says so.
+    pub(crate) row: bool,
+    pub(crate) started_ms: Option<i64>,
+    pub(crate) ending: Arc<Ending>,
+}
+
+impl Owed {
+    fn ends(&self) -> MutexGuard<'_, Vec<Closing>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those beyond the bound are ended by the next start, as lost.
+    pub(crate) fn add(&self, rest: Option<Closing>) {
+        let Some(rest) = rest else { return };
+        self.failed();
+        let mut ends = self.ends();
+        if ends.len() < MOST_OWED {
+            ends.push(rest);
+        }
+    }
+
+    pub(crate) fn failed(&self) {
+        self.failing.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// Tries all of it again, where the disk takes anything. Whether nothing is left.
+    pub(crate) fn retry(&self, store: &Store) -> bool {
+        if store.probe().is_err() {
+            return false;
+        }
+        self.failing.store(false, Ordering::Relaxed);
+        let ends = std::mem::take(&mut *self.ends());
+        ends.into_iter().for_each(|end| self.add(settle(store, end)));
+        !self.is_failing()
+    }
+}
+
+fn end(store: &Store, id: ExecutionId, started_ms: Option<i64>, ending: &Ending) -> OnRecord {
+    // The executor may have died before it could say that nothing follows.
+    if let Err(error) = store.output.seal(&id) {
+        warn!(execution = %id, "the output has no end: {error}");
+    }
+    let failure = ending.failure();
+    let totals = ending.result().map(|result| (result.stdout.bytes, result.stderr.bytes)).unwrap_or_default();
+    let end = End {
+        started_ms,
+        result: serde_json::to_value(shortened(ending)).unwrap_or_default(),
+        code: failure.map(|failure| failure.code.to_owned()),
+        class: failure.map(|failure| failure.class.to_owned()),
+        stdout_bytes: totals.0,
+        stderr_bytes: totals.1,
+    };
+    match store.executions.ended(id, end) {
+        // The others: written before, and not known to be.
+        Ok(()) | Err(StoreError::WrongState { .. } | StoreError::NotFound { .. }) => OnRecord::Yes,
+        Err(error) => {
+            error!(execution = %id, "the end is not on record: {}", chain(&error));
+            // What is too long is so the next time, too.
+            if matches!(error, StoreError::TooLong { .. }) { OnRecord::Yes } else { OnRecord::NotYet }
+        }
+    }
+}
+
+/// Gives back what could not be written.
+pub(crate) fn settle(store: &Store, closing: Closing) -> Option<Closing> {
+    let Closing { id, ticket, row, started_ms, ending } = closing;
+    // First: a crash between the two leaves a row that the next start ends, never an entry that nobody does.
+    let unclosed = ticket.and_then(|ticket| {
+        let failure = ending.failure();
+        let body = json!({
+            "outcome": ending.word(),
+            "exit_code": ending.result().map(|result| result.exit_code),
+            "code": failure.map(|failure| failure.code),
+        });
+        store.audit.close(ticket, body).err()
+    });
+    let ticket = unclosed.map(|unclosed| {
+        let Unclosed { ticket, source } = *unclosed;
+        error!(execution = %id, "the audit entry can't be closed: {}", chain(&source));
+        ticket
+    });
+    let row = row && end(store, id, started_ms, &ending) == OnRecord::NotYet;
+    (ticket.is_some() || row).then_some(Closing { id, ticket, row, started_ms, ending })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+enum OnRecord {
+    Yes,
+    /// It may be tried again.
+    NotYet,
+}
+
+fn shortened(ending: &Ending) -> Ending {
+    let mut ending = ending.clone();
+    if let Ending::Result(result) = &mut ending
+        && result.command.iter().map(Bytes::len).sum::<usize>() > KEPT_COMMAND
+    {
+        result.command.clear();
+    }
+    ending
+}
