@@ -10,5 +10,6 @@ mod events;
 mod executions;
 mod frames;
 mod greed;
+mod moments;
 mod socket;
 mod stages;
