@@ -137,7 +137,7 @@ pub fn complete(needs: &Needs, mut report: HostReport, outlook: &Outlook) -> Res
             report.extras = extras(&needs.paths);
             git::git(&mut report)?;
             let written = written_by_commands(&report.extras, Some(&report.workspace), &report.git);
-            check_ways(&report.extras, &written)?;
+            hold_to_ways(&mut report.extras, &written)?;
             let workspace = report.workspace.path.to_path_buf();
             let at = Whereabouts { workspace, written: written.clone(), toolchains: needs.toolchains };
             let far = outlook.far(at, &report.caller, &report.system);
@@ -188,20 +188,30 @@ fn extras(needed: &[NeededPath]) -> Vec<Extra> {
     needed.iter().map(look).collect()
 }
 
-/// What a profile names must not be a command's to choose.
-fn check_ways(extras: &[Extra], written: &[PathBuf]) -> Result<(), Refusal> {
+/// What a profile names must not be a command's to choose, nor be another thing at a second look: what was seen at the first
+/// decides what is shown.
+fn hold_to_ways(extras: &mut [Extra], written: &[PathBuf]) -> Result<(), Refusal> {
     let ways = Ways::but(written);
-    let mut named = extras.iter().filter(|extra| !extra.needed.bound_only).map(|extra| &extra.needed.path);
-    match named.find(|path| ways.follow(path.as_path()) == Err(Errno::LOOP)) {
-        None => Ok(()),
-        Some(path) => Err(Refusal::new(
-            Code::WorkspaceForbidden,
-            format!(
-                "`{path}`, which the profile shows, leads through a symbolic link that a command could have made"
-            ),
-            "replace the link by what it leads to, or take the path out of the profile",
-        )),
+    for extra in extras.iter_mut().filter(|extra| !extra.needed.bound_only) {
+        let found = ways.follow(extra.needed.path.as_path());
+        match (&extra.object, found) {
+            (Some(seen), Ok(found)) if *seen == found => {}
+            (None, Ok(_)) => {}
+            (None, Err(errno)) if errno != Errno::LOOP => {}
+            (Some(_), Err(Errno::NOENT | Errno::NOTDIR)) => extra.object = None,
+            (Some(_), Ok(_)) | (Some(_) | None, Err(_)) => {
+                return Err(Refusal::new(
+                    Code::WorkspaceForbidden,
+                    format!(
+                        "`{}`, which the profile shows, leads through a symbolic link that a command could have made",
+                        extra.needed.path
+                    ),
+                    "replace the link by what it leads to, or take the path out of the profile",
+                ));
+            }
+        }
     }
+    Ok(())
 }
 
 /// What is at a path once symlinks are followed. A path on which there are none is its own real path; otherwise the

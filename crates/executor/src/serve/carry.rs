@@ -74,7 +74,7 @@ impl Carriage {
                 redactor: &redactor,
             };
             let watch = Watch { signals: None, parent: None, orders: Some(orders) };
-            execute(ready, &execution, io, &watch)
+            execute(ready, &execution, io, &watch).inspect_err(|_| source.failed())
         });
         let finished = frames.into_inner().end();
         match ended {

@@ -29,7 +29,10 @@ impl Source {
             Ok(Beginning::NeedsScope(refusal)) => Err(refusal.into()),
             Err(abort) => Err(abort),
         };
-        ready.inspect_err(|_| self.failed())
+        ready.inspect_err(|abort| match abort {
+            Abort::Fault(_) => self.failed(),
+            Abort::Refusal(_) | Abort::Profile(_) => {}
+        })
     }
 
     /// One that was ready did not start, or none could be made: the host may not be what was seen of it.

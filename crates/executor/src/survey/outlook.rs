@@ -18,7 +18,7 @@ use stockade_policy::{
 };
 use stockade_proto::{Bytes, Code, Fault};
 
-use super::ways::{Trusted, Ways, is_below};
+use super::ways::{Ways, is_below};
 use super::{MAX_SCAN, MAX_TEXT_BYTES, git, list, object, of_stat, open_directory, read_bounded};
 use crate::cgroup;
 use crate::enforcement::layer_facts;
@@ -75,12 +75,12 @@ impl Far {
             SystemPath::Directory(object) => Some(object.path.to_path_buf()),
             SystemPath::Symlink { .. } => None,
         };
-        let shown: Vec<_> = system.iter().filter_map(directories).collect();
-        let trusted = trusted(caller, &shown);
-        let ways = Ways { written: &at.written, trusted: Some(&trusted), shown: &shown };
+        let system: Vec<_> = system.iter().filter_map(directories).collect();
+        let shown: Vec<_> = system.iter().chain(&at.written).cloned().collect();
+        let ways = Ways { written: &at.written, home: Some(&caller.home), shown: &shown };
         let path = path_directories(caller, &ways, &mut far.warnings);
         if at.toolchains {
-            toolchains(caller, at, &path, &ways, &mut far);
+            toolchains(caller, at, (&path, &system), &ways, &mut far);
         }
         far.path = path.into_iter().map(Bytes::from).collect();
         far
@@ -94,14 +94,6 @@ pub(super) struct Whereabouts {
     /// Directories that commands of the profile write.
     pub(super) written: Vec<PathBuf>,
     pub(super) toolchains: bool,
-}
-
-/// The system's directories are root's. In the home itself a person makes links; what is below may be a workspace.
-fn trusted(caller: &Caller, system: &[PathBuf]) -> Vec<Trusted> {
-    let deep = system.iter().map(|directory| Trusted { directory: directory.clone(), deep: true });
-    let alone = [Path::new("/"), caller.home.as_path()];
-    let alone = alone.map(|directory| Trusted { directory: directory.to_owned(), deep: false });
-    deep.chain(alone).collect()
 }
 
 #[derive(Debug)]
@@ -263,8 +255,14 @@ pub(super) fn path_directories(caller: &Caller, ways: &Ways<'_>, warnings: &mut 
 }
 
 /// Toolchains of the caller, as far as they hold no credentials.
-fn toolchains(caller: &Caller, at: &Whereabouts, path: &[PathBuf], ways: &Ways<'_>, far: &mut Far) {
-    let shown_anyway = ways.shown.iter().map(PathBuf::as_path).collect::<Vec<_>>();
+fn toolchains(
+    caller: &Caller,
+    at: &Whereabouts,
+    (path, system): (&[PathBuf], &[PathBuf]),
+    ways: &Ways<'_>,
+    far: &mut Far,
+) {
+    let shown_anyway = system.iter().map(PathBuf::as_path).collect::<Vec<_>>();
     let home = caller.home.as_path();
     let candidates = stockade_policy::candidates(caller, &at.workspace, &shown_anyway, path);
     for (path, reason) in candidates.show {

@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use stockade_policy::Object;
+use stockade_proto::Bytes;
 
 use super::object;
 
@@ -20,17 +21,11 @@ const MOST_LINKS: usize = 40;
 pub(super) struct Ways<'a> {
     /// Directories that commands of this profile write.
     pub(super) written: &'a [PathBuf],
-    /// Directories whose links no command made; all but `written`, if none are named.
-    pub(super) trusted: Option<&'a [Trusted]>,
+    /// Where it is named: those in the home itself, and those of root in directories that can be nobody's workspace.
+    /// Otherwise all but `written`.
+    pub(super) home: Option<&'a Bytes>,
     /// Shown anyway: a link may lead there from everywhere.
     pub(super) shown: &'a [PathBuf],
-}
-
-#[derive(Debug)]
-pub(super) struct Trusted {
-    pub(super) directory: PathBuf,
-    /// And all below.
-    pub(super) deep: bool,
 }
 
 pub(super) fn is_below(path: &Path, directories: &[PathBuf]) -> bool {
@@ -40,7 +35,7 @@ pub(super) fn is_below(path: &Path, directories: &[PathBuf]) -> bool {
 impl<'a> Ways<'a> {
     /// Everybody's but those of commands of this profile.
     pub(super) fn but(written: &'a [PathBuf]) -> Self {
-        Self { written, trusted: None, shown: &[] }
+        Self { written, home: None, shown: &[] }
     }
     /// What is there; `LOOP` where a link leads further than it may.
     pub(super) fn follow(&self, path: &Path) -> Result<Object, Errno> {
@@ -58,10 +53,12 @@ impl<'a> Ways<'a> {
     }
 
     fn trusts(&self, directory: &Path) -> bool {
-        let trusted = |one: &Trusted| {
-            if one.deep { directory.starts_with(&one.directory) } else { directory == one.directory }
-        };
-        !is_below(directory, self.written) && self.trusted.is_none_or(|all| all.iter().any(trusted))
+        if is_below(directory, self.written) {
+            return false;
+        }
+        let Some(home) = self.home else { return true };
+        let others = stockade_policy::check_workspace(&Bytes::from(directory), home).is_ok();
+        directory == home.as_path() || (!others && is_roots(directory))
     }
 
     /// The real path, and the directories of links that a command could have made.
@@ -99,6 +96,11 @@ impl<'a> Ways<'a> {
     }
 }
 
+/// Nobody else can put anything there.
+fn is_roots(directory: &Path) -> bool {
+    rustix::fs::lstat(directory).is_ok_and(|stat| stat.st_uid == 0 && stat.st_mode & 0o022 == 0)
+}
+
 fn names(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -128,12 +130,8 @@ mod tests {
         }
 
         fn follow(&self, below: &str) -> Result<PathBuf, Errno> {
-            let trusted = [
-                Trusted { directory: self.at(""), deep: false },
-                Trusted { directory: self.at("system"), deep: true },
-            ];
-            let (written, shown) = ([self.at("work")], [self.at("system")]);
-            let ways = Ways { written: &written, trusted: Some(&trusted), shown: &shown };
+            let (home, written, shown) = (Bytes::from(self.at("")), [self.at("work")], [self.at("system")]);
+            let ways = Ways { written: &written, home: Some(&home), shown: &shown };
             ways.follow(&self.at(below)).map(|found| found.path.to_path_buf())
         }
     }
@@ -159,15 +157,25 @@ mod tests {
         symlink("17", home.at("sdk/current")).expect("link");
         symlink(home.at("kept"), home.at("bin")).expect("link");
         symlink(home.at("system"), home.at("sdk/system")).expect("link");
-        symlink(home.at("kept"), home.at("system/out")).expect("link");
         for (named, leads) in [
             ("sdk/current/bin", "sdk/17/bin"),
             ("bin", "kept"),
             ("sdk/system", "system"),
-            ("system/out", "kept"),
             ("work/.venv", "work/.venv"),
         ] {
             assert_eq!(home.follow(named), Ok(home.at(leads)), "{named}");
+        }
+    }
+
+    #[test]
+    fn the_systems_own_links_are_meant_and_those_where_a_workspace_could_be_are_not() {
+        let home = Bytes::from("/home/ada");
+        let ways = Ways { written: &[], home: Some(&home), shown: &[] };
+        for own in ["/", "/usr", "/usr/bin", "/etc", "/home/ada"] {
+            assert!(ways.trusts(Path::new(own)), "{own}");
+        }
+        for anybodys in ["/opt/app", "/usr/local/src/app", "/tmp", "/home/ada/x", "/srv/app"] {
+            assert!(!ways.trusts(Path::new(anybodys)), "{anybodys}");
         }
     }
 }
