@@ -208,13 +208,26 @@ impl Core {
         if row.state == State::Ended {
             return Ok(Some(row));
         }
+        let until = tokio::time::Instant::now() + within;
         if let Some(execution) = self.in_hand.get(id)
-            && tokio::time::timeout(within, execution.ended()).await.is_err()
+            && tokio::time::timeout_at(until, execution.ended()).await.is_err()
         {
             return Ok(None);
         }
-        let row = self.look_up(principal, id).await?;
-        Ok((row.state == State::Ended).then_some(row))
+        // An end that the disk does not take yet is none for anybody.
+        let mut pause = LOOK_AGAIN;
+        loop {
+            let row = self.look_up(principal, id).await?;
+            if row.state == State::Ended {
+                return Ok(Some(row));
+            }
+            if tokio::time::Instant::now() + pause >= until {
+                tokio::time::sleep_until(until).await;
+                return Ok(None);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_RARELY);
+        }
     }
 
     /// What it wrote after `cursor`. Where there is nothing yet, waits up to `within` for something.

@@ -63,7 +63,7 @@ impl Owed {
 
     /// Tries all of it again, where the disk takes anything. Whether nothing is left.
     pub(crate) fn retry(&self, store: &Store) -> bool {
-        if store.probe().is_err() {
+        if !store.probe() {
             return false;
         }
         self.failing.store(false, Ordering::Relaxed);

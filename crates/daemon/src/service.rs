@@ -115,6 +115,8 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
     match keeping.await {
         Ok(()) | Err(_) => {}
     }
+    // What the disk takes again is not to be called lost by the next start.
+    core.record.catch_up().await;
     forgetting.abort();
     logging.abort();
     beating.abort();

@@ -111,14 +111,17 @@ impl Store {
         Self::lock(directory)?.open()
     }
 
-    /// Whether records can be written again, after they could not: to the database, and to a file beside it.
-    pub fn probe(&self) -> Result<(), StoreError> {
-        self.unlogged.probe()?;
+    /// Whether records can be written again, after they could not: to the audit log, to the database, and to a file beside
+    /// them.
+    pub fn probe(&self) -> bool {
+        if !self.audit.is_whole() || self.unlogged.probe().is_err() {
+            return false;
+        }
         let path = self.directory.join("probe");
         let written = fs::write(&path, vec![0; PROBE]);
         // It is in nobody's way, and the next one takes its place.
         drop(fs::remove_file(&path));
-        written.map_err(|source| StoreError::Output { path, source })
+        written.is_ok()
     }
 
     /// For the command line's tokens and secrets, beside a daemon or without one.

@@ -126,6 +126,11 @@ impl Audit {
         Self::open_with(directory, SEGMENT_BYTES)
     }
 
+    /// Not after a write that may have left half a line: then only a new opener knows where it ends.
+    pub fn is_whole(&self) -> bool {
+        self.log.state().is_ok()
+    }
+
     /// None where another process writes it.
     pub(crate) fn try_open(directory: &Path) -> Result<Option<Self>, AuditError> {
         match lock(directory, Duration::ZERO) {

@@ -26,8 +26,9 @@ use crate::denied::Denied;
 use crate::pipeline;
 use crate::principal::Principal;
 
-/// Of all large replies together, in [`ROOM_UNIT`]s: 64 large ones at a time would be too much for any host.
-const ROOM: usize = 256;
+/// Of all large replies together, in [`ROOM_UNIT`]s: 64 large ones at a time would be too much for any host. As much
+/// again is for commands that ran, whose callers are not to be told otherwise because somebody does not read a list.
+const ROOM: usize = 128;
 const ROOM_UNIT: usize = 1 << 20;
 /// For memory that other large replies still hold.
 const ROOM_WAIT: Duration = Duration::from_secs(30);
@@ -48,6 +49,7 @@ pub(super) struct Door {
     /// For what waits on behalf of a client.
     pub(super) stop: watch::Receiver<bool>,
     room: Arc<Semaphore>,
+    room_of_commands: Arc<Semaphore>,
     followers: Arc<Semaphore>,
 }
 
@@ -65,8 +67,9 @@ pub(super) struct Asked {
 impl Door {
     pub(super) fn new(core: Arc<Core>, reach: Reach, stop: watch::Receiver<bool>) -> Self {
         let state = core.config().state.clone();
-        let (room, followers) = (Arc::new(Semaphore::new(ROOM)), Arc::new(Semaphore::new(FOLLOWERS)));
-        Self { core, state, reach, stop, room, followers }
+        let places = |count| Arc::new(Semaphore::new(count));
+        let (room, room_of_commands, followers) = (places(ROOM), places(ROOM), places(FOLLOWERS));
+        Self { core, state, reach, stop, room, room_of_commands, followers }
     }
 
     /// Memory for a reply with an execution's output, as soon as there is some.
@@ -75,26 +78,21 @@ impl Door {
         id: ExecutionId,
         bytes: usize,
     ) -> Result<OwnedSemaphorePermit, Denied> {
-        self.room(bytes, || format!("Its output is kept: /v1/executions/{id}/output.")).await
+        some_of(&self.room, bytes, || kept(id)).await
+    }
+
+    /// The same for a command that just ran.
+    pub(super) async fn room_for_command(
+        &self,
+        id: ExecutionId,
+        bytes: usize,
+    ) -> Result<OwnedSemaphorePermit, Denied> {
+        some_of(&self.room_of_commands, bytes, || kept(id)).await
     }
 
     /// Memory for a list.
     pub(super) async fn room_for_list(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Denied> {
-        self.room(bytes, || "Try again, or ask for fewer at a time (`limit`).".to_owned()).await
-    }
-
-    async fn room(
-        &self,
-        bytes: usize,
-        remedy: impl FnOnce() -> String,
-    ) -> Result<OwnedSemaphorePermit, Denied> {
-        let units = bytes.div_ceil(ROOM_UNIT).clamp(1, ROOM);
-        let room = Arc::clone(&self.room).acquire_many_owned(u32::try_from(units).unwrap_or(1));
-        if let Ok(Ok(permit)) = tokio::time::timeout(ROOM_WAIT, room).await {
-            return Ok(permit);
-        }
-        let denied = Denied::refuse(Code::TooBusy, "too many large replies are on their way", remedy());
-        Err(denied.after(Duration::from_secs(1)))
+        some_of(&self.room, bytes, || "Try again, or ask for fewer at a time (`limit`).".to_owned()).await
     }
 
     /// A place among those that follow executions.
@@ -131,6 +129,24 @@ pub(super) async fn answer(
         "http"
     );
     reply.into_response(turn)
+}
+
+fn kept(id: ExecutionId) -> String {
+    format!("Its output is kept: /v1/executions/{id}/output.")
+}
+
+async fn some_of(
+    room: &Arc<Semaphore>,
+    bytes: usize,
+    remedy: impl FnOnce() -> String,
+) -> Result<OwnedSemaphorePermit, Denied> {
+    let units = bytes.div_ceil(ROOM_UNIT).clamp(1, ROOM);
+    let room = Arc::clone(room).acquire_many_owned(u32::try_from(units).unwrap_or(1));
+    if let Ok(Ok(permit)) = tokio::time::timeout(ROOM_WAIT, room).await {
+        return Ok(permit);
+    }
+    let denied = Denied::refuse(Code::TooBusy, "too many large replies are on their way", remedy());
+    Err(denied.after(Duration::from_secs(1)))
 }
 
 async fn respond(door: &Arc<Door>, request: Request<Incoming>) -> Reply {

@@ -94,7 +94,7 @@ async fn reply(
     let id = attached.execution.id;
     let expected = result.stdout.bytes.saturating_add(result.stderr.bytes);
     let expected = usize::try_from(expected).unwrap_or(usize::MAX);
-    let permit = door.room_for(id, captured::most(result)).await?;
+    let permit = door.room_for_command(id, captured::most(result)).await?;
     let json = door
         .core
         .record

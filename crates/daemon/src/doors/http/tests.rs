@@ -490,8 +490,8 @@ fn lists_take_their_room_and_give_it_back() {
         stream
     };
     let begins = |stream: &mut TcpStream| stream.read(&mut [0; 12]).is_ok_and(|count| count > 0);
-    // 500 records of 32 KiB are 16 of 256 pieces.
-    let mut held: Vec<TcpStream> = (0..16).map(|_| ask()).collect();
+    // 500 records of 32 KiB are 16 of 128 pieces.
+    let mut held: Vec<TcpStream> = (0..8).map(|_| ask()).collect();
     assert!(held.iter_mut().all(begins));
     let mut next = ask();
     next.set_read_timeout(Some(Duration::from_millis(500))).unwrap();

@@ -5,7 +5,7 @@ use secrecy::{ExposeSecret as _, SecretSlice};
 use serde_json::json;
 use stockade_proto::Code;
 use stockade_proto::door::{SecretName, SecretNames};
-use stockade_redact::{MIN_SECRET, Secret};
+use stockade_redact::{MIN_SECRET, Secret, SecretError};
 use stockade_store::Store;
 use stockade_store::audit::Note;
 use tracing::error;
@@ -34,11 +34,15 @@ pub(in crate::doors::http) async fn set(door: &Door, asked: Asked) -> Result<Rep
     let value = SecretSlice::from(asked.body);
     // What can't be redacted would show in the output of whoever gets it.
     Secret::new(&name, value.expose_secret()).map_err(|error| {
-        Denied::refuse(
-            Code::SecretInvalid,
-            format!("the secret can't be kept: {error}"),
-            format!("Send a value of at least {MIN_SECRET} bytes, newlines at its end not counted."),
-        )
+        let remedy = match error {
+            SecretError::TooShort { .. } => {
+                format!("Send a value of at least {MIN_SECRET} bytes, newlines at its end not counted.")
+            }
+            SecretError::Name(_) | SecretError::TooLong { .. } | SecretError::TooMuch { .. } => {
+                "Use another name, or a shorter value.".to_owned()
+            }
+        };
+        Denied::refuse(Code::SecretInvalid, format!("the secret can't be kept: {error}"), remedy)
     })?;
     let set = door.core.record.blocking(move |store| {
         note(store, &principal, "set secret", &name)?;
