@@ -185,8 +185,8 @@ impl Live {
     /// After the tree is gone.
     pub(crate) fn end(&mut self) -> Seen {
         self.charge.close();
-        let mut seen = Seen::default();
-        seen.found = self.sockets.as_ref().is_some_and(Supervisor::bound_a_file);
+        let found = self.sockets.as_ref().is_some_and(Supervisor::bound_a_file);
+        let mut seen = Seen { found, ..Seen::default() };
         if let Some(Err(error)) = self.sockets.take().map(Supervisor::stop) {
             seen.faults.push(error.to_string());
         }

@@ -289,16 +289,12 @@ impl Drop for Parked {
             Ok(()) | Err(_) => {}
         }
         // Reaped, so that its group is empty when it is removed; a killed init of ours has no children yet.
-        match rustix::process::waitid(
+        let reaped = rustix::process::waitid(
             rustix::process::WaitId::PidFd(running.pidfd.as_fd()),
             rustix::process::WaitIdOptions::EXITED,
-        ) {
-            Ok(_) => {
-                if let Some(network) = running.network.take() {
-                    network.give_back();
-                }
-            }
-            Err(_) => {}
+        );
+        if let (Ok(_), Some(network)) = (reaped, running.network.take()) {
+            network.give_back();
         }
     }
 }
