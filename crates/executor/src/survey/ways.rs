@@ -37,6 +37,7 @@ impl<'a> Ways<'a> {
     pub(super) fn but(written: &'a [PathBuf]) -> Self {
         Self { written, home: None, shown: &[] }
     }
+
     /// What is there; `LOOP` where a link leads further than it may.
     pub(super) fn follow(&self, path: &Path) -> Result<Object, Errno> {
         let found = object(path)?;
