@@ -32,7 +32,10 @@ fn a_hundred_and_fifty_at_once_are_all_answered() {
             let output = execution.output.clone();
             let result = execution.result().await;
             assert_eq!(result.outcome, Outcome::Exited { code: 0 }, "{number}: {result:?}");
-            assert!(result.cleanup_faults.is_empty(), "{result:?}");
+            // What executors of other tests left behind may take its time to go, and is told to whoever sweeps.
+            let own = format!("-{}-", executor.running.pid());
+            let others = |fault: &String| fault.contains("stockade-x-") && !fault.contains(&own);
+            assert!(result.cleanup_faults.iter().all(others), "{result:?}");
             let said = stockade_line_tests::text(
                 &stockade_line_tests::pieces(&output),
                 stockade_frames::Stream::Stdout,
