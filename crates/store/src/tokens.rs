@@ -90,7 +90,7 @@ impl Tokens {
                 return Err(StoreError::NameTaken { field: "token", name });
             }
             let body = json!({ "event": "create token", "name": name, "token": key, "scopes": scopes });
-            by.map_or(Ok(()), |by| unlogged::leave(connection, &by, body))
+            unlogged::leave(connection, by.as_deref(), body)
         })?;
         Ok(Created { id, text: SecretString::from(text.as_str()) })
     }
@@ -142,9 +142,9 @@ impl Tokens {
                 Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
             });
             let revoked: Vec<_> = rows.and_then(Iterator::collect).map_err(sqlite)?;
-            for (id, name) in revoked.iter().filter(|_| by.is_some()) {
+            for (id, name) in &revoked {
                 let body = json!({ "event": "revoke token", "name": name, "token": id });
-                unlogged::leave(connection, by.as_deref().unwrap_or_default(), body)?;
+                unlogged::leave(connection, by.as_deref(), body)?;
             }
             Ok(!revoked.is_empty())
         })

@@ -59,7 +59,7 @@ impl Unlogged {
     /// Whether the database takes a change: one that is made and taken back leaves its pages in the journal.
     pub(crate) fn probe(&self) -> Result<(), StoreError> {
         self.database.write("be tried", |connection| {
-            leave(connection, "", json!({}))?;
+            leave(connection, Some(""), json!({}))?;
             let last = connection.last_insert_rowid();
             let done = connection.execute("DELETE FROM unlogged WHERE number = ?1", [last]);
             done.map(drop).map_err(|error| StoreError::sqlite("be tried", error))
@@ -89,8 +89,9 @@ impl Unlogged {
     }
 }
 
-/// In the transaction of the change itself.
-pub(crate) fn leave(connection: &Connection, principal: &str, mut body: Value) -> Result<(), StoreError> {
+/// In the transaction of the change itself. Nothing where the log has it from whoever made the change.
+pub(crate) fn leave(connection: &Connection, by: Option<&str>, mut body: Value) -> Result<(), StoreError> {
+    let Some(principal) = by else { return Ok(()) };
     // The log says when it was told; this is when it was done.
     body["done_ms"] = json!(clock::now_ms());
     let insert = "INSERT INTO unlogged (principal, body) VALUES (?1, ?2)";

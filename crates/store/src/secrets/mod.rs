@@ -174,7 +174,7 @@ impl Secrets {
 }
 
 fn left(connection: &Connection, by: Option<&str>, event: &str, name: &str) -> Result<(), StoreError> {
-    by.map_or(Ok(()), |by| unlogged::leave(connection, by, json!({ "event": event, "name": name })))
+    unlogged::leave(connection, by, json!({ "event": event, "name": name }))
 }
 
 /// Whether a systemd credential can be the key.
