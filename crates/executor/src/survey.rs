@@ -203,7 +203,8 @@ fn hold_to_ways(extras: &mut [Extra], written: &[PathBuf]) -> Result<(), Refusal
                 return Err(Refusal::new(
                     Code::WorkspaceForbidden,
                     format!(
-                        "`{}`, which the profile shows, leads through a symbolic link that a command could have made",
+                        "`{}`, which the profile shows, leads through a symbolic link that a command could have made, or was \
+                         replaced just now",
                         extra.needed.path
                     ),
                     "replace the link by what it leads to, or take the path out of the profile",

@@ -1,6 +1,6 @@
 //! What the host says of itself, apart from any workspace: the caller, the system's directories, toolchains, cgroups.
-//! `stockade run` looks once; a service keeps what it saw for a moment. Nothing in it can be changed by a command: what
-//! commands can write is looked at for each of them.
+//! `stockade run` looks once; a service keeps what it saw for a moment. What commands can write is looked at for each of
+//! them, and their links lead nowhere (`ways`).
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
