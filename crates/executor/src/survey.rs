@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use stockade_policy::{
     Caller, Extra, GitFacts, GitIdentity, HostReport, NeededPath, Needs, Object, Resolved,
 };
-use stockade_proto::{Bytes, Code, Mode, Refusal};
+use stockade_proto::{Bytes, Code, Mode, Refusal, is_plain};
 
 mod denials;
 mod git;
@@ -227,12 +227,6 @@ fn object(path: &Path) -> Result<Object, Errno> {
     let fd = rustix::fs::open(path, flags, FileMode::empty())?;
     let stat = rustix::fs::fstat(&fd)?;
     Ok(of_stat(real_path(&fd)?, &stat))
-}
-
-/// Absolute, and written as the kernel writes paths.
-fn is_plain(path: &Path) -> bool {
-    let mut names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
-    names.next().is_some_and(<[u8]>::is_empty) && names.all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
 fn real_path(fd: &OwnedFd) -> Result<Bytes, Errno> {

@@ -11,6 +11,7 @@ pub mod install;
 mod layer;
 pub mod link;
 mod outcome;
+mod path;
 mod plan;
 mod request;
 mod socket;
@@ -21,6 +22,7 @@ pub use egress::{EgressPlan, Publish, PublishedPort, Target, TargetHost};
 pub use event::{Blocked, Event, HostTraffic, NetworkKind, NetworkOp, UnixSocketOp};
 pub use layer::{Enforcement, Layer, Layers, Requirement, State};
 pub use outcome::{Cancel, ExecutionResult, LimitKind, Outcome, StreamTotals, Usage};
+pub use path::is_plain;
 pub use plan::{
     Access, ArgvCommand, Bind, Identity, LandlockPlan, LandlockRule, Limits, Mode, Mount, MountKind, Network,
     Placeholder, PlaceholderKind, Plan, Source, Stdin, Stdio,

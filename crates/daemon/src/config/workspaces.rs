@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use stockade_proto::link::Place;
-use stockade_proto::{Bytes, Code, Request};
+use stockade_proto::{Bytes, Code, Request, is_plain};
 
 use crate::denied::Denied;
 
@@ -124,10 +124,7 @@ fn real_path(path: &Path) -> PathBuf {
 /// What is there, without a symlink on the way. Most paths have none, which one call tells; otherwise each component is
 /// asked for.
 fn found(path: &Path) -> io::Result<PathBuf> {
-    let mut names = path.as_os_str().as_encoded_bytes().split(|byte| *byte == b'/');
-    let plain =
-        names.next().is_some_and(<[u8]>::is_empty) && names.all(|name| !matches!(name, b"" | b"." | b".."));
-    if !plain {
+    if !is_plain(path) {
         return path.canonicalize();
     }
     match openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
