@@ -21,7 +21,7 @@ pub use line::Line;
 pub use peers::{Daemon, Identity, Peers, shell};
 pub use ran::{Ran, Running, said_no};
 pub use service::Service;
-pub use terminal::{read_until, terminal};
+pub use terminal::{read_to_close, read_until, terminal};
 pub use tree::{
     await_process, cgroup_directories, children, command_line, descendants, find_marked, kill, kill_marked,
     settle, status_kib,

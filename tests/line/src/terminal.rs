@@ -19,9 +19,18 @@ pub fn terminal() -> (File, OwnedFd) {
 
 /// What appears on the terminal until it is closed or holds the word.
 pub fn read_until(master: &mut File, word: &str) -> String {
+    read_while(master, |shown| !shown.contains(word))
+}
+
+/// All that appears on the terminal until nobody has it open any more.
+pub fn read_to_close(master: &mut File) -> String {
+    read_while(master, |_| true)
+}
+
+fn read_while(master: &mut File, wanted: impl Fn(&str) -> bool) -> String {
     let mut shown = Vec::new();
     let mut buffer = [0u8; 4096];
-    while !String::from_utf8_lossy(&shown).contains(word) {
+    while wanted(&String::from_utf8_lossy(&shown)) {
         match master.read(&mut buffer) {
             Ok(got @ 1..) => shown.extend_from_slice(&buffer[..got]),
             Ok(0) | Err(_) => break,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use stockade_line_tests::{
-    Service, World, await_process, read_until, said_no, settle, terminal, unique_sleep,
+    Service, World, await_process, read_to_close, said_no, settle, terminal, unique_sleep,
 };
 
 use super::Ground;
@@ -114,7 +114,8 @@ fn logs_on_a_terminal_obey_nobody() {
         let (mut master, slave) = terminal();
         let err = slave.try_clone().expect("a copy");
         let running = ground.cli(&[&["logs", &id], words].concat()).stdout_to(slave).stderr_to(err).start();
-        let shown = read_until(&mut master, "end");
+        // The two streams keep no order between them.
+        let shown = read_to_close(&mut master);
         running.finish().ends_with(0);
         shown
     };
