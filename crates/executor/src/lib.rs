@@ -5,6 +5,7 @@
 pub mod cgroup;
 mod descriptors;
 mod enforcement;
+mod kept;
 mod live;
 mod placeholders;
 mod prepare;
@@ -23,8 +24,9 @@ use thiserror::Error;
 
 pub use descriptors::raise_descriptors;
 pub use enforcement::{LayerFact, layer_facts, limits_want_a_scope, settle_limits};
+pub use kept::Kept;
 pub use prepare::{Beginning, Begun, Ready, Recipe, Spare, begin, begin_under, begin_with, check_ground};
-pub use spawn::{Networks, find_init};
+pub use spawn::find_init;
 pub use stream::{Destination, Input, Io};
 pub use supervise::{Order, OrderSender, Orders, Watch, orders};
 

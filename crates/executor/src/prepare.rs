@@ -12,7 +12,8 @@ use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requireme
 
 use crate::cgroup;
 use crate::publish::Door;
-use crate::spawn::{Networks, Parked};
+use crate::kept::Kept;
+use crate::spawn::Parked;
 use crate::survey::{Near, Outlook};
 use crate::{Abort, publish, spawn, survey};
 
@@ -53,9 +54,9 @@ pub struct Recipe {
 
 impl Recipe {
     /// On the thread that it is to wait on.
-    pub fn park(self, networks: Option<&Arc<Networks>>) -> Result<Spare, Abort> {
+    pub fn park(self, kept: &Kept) -> Result<Spare, Abort> {
         let host = if self.counted { Some(self.outlook.near().cgroups()?) } else { None };
-        spawn::park(self.ground, self.stdin, host.as_deref(), networks).map(Spare)
+        spawn::park(self.ground, self.stdin, host.as_deref(), Some(kept)).map(Spare)
     }
 }
 
@@ -88,15 +89,15 @@ impl Begun {
     /// An init parked on the ground, and the plan that is made while it builds there. The calling thread must
     /// outlive the execution: init dies with the thread that started it.
     pub fn ready(self) -> Result<Ready, Abort> {
-        self.ready_on(None)
+        self.ready_on(None, None)
     }
 
-    /// As `ready`, on the sandbox that waits already, if it stands on the same ground.
-    pub fn ready_on(self, spare: Option<Spare>) -> Result<Ready, Abort> {
+    /// As `ready`, on the sandbox that waits already, if it stands on the same ground, or with what a service keeps.
+    pub fn ready_on(self, spare: Option<Spare>, kept: Option<&Kept>) -> Result<Ready, Abort> {
         let Self { request, profile, needs, report, ground, limits, outlook } = self;
         let parked = match spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin)) {
             Some(parked) => Ok(parked),
-            None => spawn::park(ground, request.stdin, limits.as_deref(), None),
+            None => spawn::park(ground, request.stdin, limits.as_deref(), kept),
         };
         // What is wrong with the request is said before what is wrong with the host.
         let plan = plan(&request, &profile, &needs, report, &outlook)?;

@@ -245,6 +245,12 @@ fn computed(
     for (name, value) in &around.toolchain_homes {
         env.insert(Bytes::from(*name), value.clone());
     }
+    if profile.mode.value == Mode::Sandbox {
+        // The one that is sure to be there. Without it every bash asks the host's user database for one, at the price of
+        // its own start.
+        let shell = || Bytes::from(profile.shell_program.value.as_str());
+        env.entry(Bytes::from("SHELL")).or_insert_with(shell);
+    }
 }
 
 #[cfg(test)]

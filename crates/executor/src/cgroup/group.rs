@@ -2,19 +2,22 @@
 //! process enters, entered, and read. Counters come from these groups alone, never from a uid or a
 //! session. `stop` empties and removes them.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
 use stockade_proto::Limits;
 
-use super::dir::{Dir, gone};
+use super::dir::{Dir, gone, read_control};
 use super::error::CgroupError;
 use super::layout::{Absent, Controller, Setting, Version, holds_cpu_quota, settings};
+use super::pool::Home;
 
 /// How long `oom_struck` waits for the kill that follows the event.
 const OOM_KILL_WITHIN: Duration = Duration::from_millis(100);
@@ -28,6 +31,14 @@ pub(super) struct Part {
     pub(super) controllers: Vec<Controller>,
     /// v2 only: what clone takes.
     pub(super) dir: Option<Dir>,
+    /// Files that were read before, kept open: a group may be read often, and be used again.
+    files: Mutex<Vec<(&'static str, File)>>,
+}
+
+impl Part {
+    pub(super) fn new(base: Arc<Dir>, version: Version, controllers: Vec<Controller>) -> Self {
+        Self { base, version, controllers, dir: None, files: Mutex::default() }
+    }
 }
 
 /// What the kernel counted. `None` where no group in use counts it.
@@ -42,6 +53,14 @@ pub struct Counters {
     pub cpu_system_us: Option<u64>,
 }
 
+/// What its clocks showed when the execution began: a group may have been another's before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Before {
+    pub(super) user_us: u64,
+    pub(super) system_us: u64,
+    pub(super) usage_us: u64,
+}
+
 /// Dropped without `remove`, it still tries to take its directories away once; what is left then is
 /// the next sweep's.
 #[derive(Debug)]
@@ -50,14 +69,29 @@ pub struct Group {
     pub(super) parts: Vec<Part>,
     detail: String,
     oom: Option<OwnedFd>,
+    doors: OnceLock<Vec<OwnedFd>>,
     processes: Option<u64>,
     /// `stop` forbids forks to kill, which counts refused forks: this is the count before.
     pub(super) pids_hits_before_kill: OnceLock<u64>,
+    pub(super) killed: AtomicBool,
+    pub(super) before: Before,
+    pub(super) home: Option<Home>,
 }
 
 impl Group {
     pub(super) fn named(name: String, detail: String, processes: Option<u64>) -> Self {
-        Self { name, parts: Vec::new(), detail, oom: None, processes, pids_hits_before_kill: OnceLock::new() }
+        Self {
+            name,
+            parts: Vec::new(),
+            detail,
+            oom: None,
+            doors: OnceLock::new(),
+            processes,
+            pids_hits_before_kill: OnceLock::new(),
+            killed: AtomicBool::new(false),
+            before: Before::default(),
+            home: None,
+        }
     }
 
     /// Makes the directory in one hierarchy and writes its limits.
@@ -75,8 +109,7 @@ impl Group {
             Version::V2 => Some(base.child(&self.name)),
         };
         // Known to the group before anything else can fail, so that it is removed again.
-        let part = Part { base, version, controllers, dir: None };
-        self.parts.push(part);
+        self.parts.push(Part::new(base, version, controllers));
         let Some(part) = self.parts.last_mut() else { return Ok(()) };
         part.dir = dir.transpose()?;
         for controller in &part.controllers {
@@ -107,14 +140,21 @@ impl Group {
     /// The files by which a thread enters the v1 groups by itself: it must write `0` into each before it
     /// makes any child. The kernel waits for a grace period, some ten milliseconds, to move another
     /// process, and for nothing when a thread moves itself.
-    pub fn doors(&self) -> Result<Vec<OwnedFd>, CgroupError> {
-        let v1 = self.parts.iter().filter(|part| part.version == Version::V1);
-        v1.map(|part| {
-            let file = self.file("tasks");
-            let path = part.base.path().join(&file);
-            part.base.open_for_writing(&file).map_err(|source| CgroupError::Door { path, source })
-        })
-        .collect()
+    pub fn doors(&self) -> Result<Vec<BorrowedFd<'_>>, CgroupError> {
+        let doors = match self.doors.get() {
+            Some(doors) => doors,
+            None => {
+                let v1 = self.parts.iter().filter(|part| part.version == Version::V1);
+                let doors = v1.map(|part| {
+                    let file = self.file("tasks");
+                    let path = part.base.path().join(&file);
+                    part.base.open_for_writing(&file).map_err(|source| CgroupError::Door { path, source })
+                });
+                let doors = doors.collect::<Result<Vec<_>, _>>()?;
+                self.doors.get_or_init(|| doors)
+            }
+        };
+        Ok(doors.iter().map(AsFd::as_fd).collect())
     }
 
     /// Moves a process of the test's into every group.
@@ -159,16 +199,36 @@ impl Group {
         }
     }
 
+    /// Sets v1's high-water mark back to what is charged now, and takes an event that nobody took.
+    pub(super) fn forget_memory(&self) -> Result<(), CgroupError> {
+        const FILE: &str = "memory.max_usage_in_bytes";
+        let v1 = self.parts.iter().filter(|part| part.version == Version::V1);
+        for part in v1.filter(|part| part.controllers.contains(&Controller::Memory)) {
+            part.base.write(&self.file(FILE), "0").map_err(|source| CgroupError::Write {
+                path: self.path(part).join(FILE),
+                value: "0".to_owned(),
+                source,
+            })?;
+        }
+        if let Some(event) = &self.oom {
+            match rustix::io::read(event, &mut [0u8; 8]) {
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// CPU time of the whole tree so far. `None` if no group in use has a clock: then no CPU-seconds
     /// limit was asked for, and `wait4` tells the usage.
     pub fn cpu_usage_us(&self) -> Result<Option<u64>, CgroupError> {
-        if let Some(part) = self.parts.iter().find(|part| part.version == Version::V2) {
-            return self.number(part, "cpu.stat", Some("usage_usec"));
-        }
-        match self.part_with(Controller::Cpuacct) {
-            Some(part) => Ok(self.number(part, "cpuacct.usage", None)?.map(|ns| ns / 1000)),
-            None => Ok(None),
-        }
+        let shown = match self.parts.iter().find(|part| part.version == Version::V2) {
+            Some(part) => self.number(part, "cpu.stat", Some("usage_usec"))?,
+            None => match self.part_with(Controller::Cpuacct) {
+                Some(part) => self.number(part, "cpuacct.usage", None)?.map(|ns| ns / 1000),
+                None => None,
+            },
+        };
+        Ok(shown.map(|us| us.saturating_sub(self.before.usage_us)))
     }
 
     pub fn counters(&self) -> Result<Counters, CgroupError> {
@@ -201,6 +261,9 @@ impl Group {
                 };
             }
         }
+        let since = |shown: Option<u64>, before| shown.map(|us| us.saturating_sub(before));
+        counters.cpu_user_us = since(counters.cpu_user_us, self.before.user_us);
+        counters.cpu_system_us = since(counters.cpu_system_us, self.before.system_us);
         Ok(counters)
     }
 
@@ -235,7 +298,12 @@ impl Group {
 
     /// A number on its own, or the one beside `key` in a flat-keyed file. `None` if this kernel has no
     /// such file or key; a file that is there and makes no sense is an error.
-    fn number(&self, part: &Part, file: &str, key: Option<&str>) -> Result<Option<u64>, CgroupError> {
+    pub(super) fn number(
+        &self,
+        part: &Part,
+        file: &'static str,
+        key: Option<&str>,
+    ) -> Result<Option<u64>, CgroupError> {
         if let Some(key) = key {
             return self.numbers(part, file, [key]).map(|[number]| number);
         }
@@ -247,7 +315,7 @@ impl Group {
     fn numbers<const N: usize>(
         &self,
         part: &Part,
-        file: &str,
+        file: &'static str,
         keys: [&str; N],
     ) -> Result<[Option<u64>; N], CgroupError> {
         let text = self.text(part, file)?.unwrap_or_default();
@@ -259,8 +327,17 @@ impl Group {
         Ok(found)
     }
 
-    fn text(&self, part: &Part, file: &str) -> Result<Option<String>, CgroupError> {
-        match part.base.read(&self.file(file)) {
+    fn text(&self, part: &Part, file: &'static str) -> Result<Option<String>, CgroupError> {
+        let mut files = part.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = match files.iter().find(|(name, _)| *name == file) {
+            Some((_, open)) => read_control(open),
+            None => part.base.open_file(&self.file(file)).and_then(|open| {
+                let text = read_control(&open)?;
+                files.push((file, open));
+                Ok(text)
+            }),
+        };
+        match read {
             Ok(text) => Ok(Some(text)),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(CgroupError::Read { path: self.path(part).join(file), source }),

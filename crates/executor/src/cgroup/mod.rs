@@ -13,6 +13,7 @@ mod layout;
 mod live;
 mod mounts;
 mod name;
+mod pool;
 mod scope;
 mod seat;
 mod stop;
@@ -32,6 +33,7 @@ use stockade_proto::Limits;
 pub use error::{CgroupError, Unavailable};
 pub use group::{Counters, Group};
 pub use layout::{Controller, TreeKill};
+pub use pool::Groups;
 pub use scope::scope_reexec_argv;
 pub use sweep::{SweepReport, sweep};
 
@@ -39,6 +41,7 @@ use dir::Dir;
 use layout::{Layout, V1Hierarchy, Version};
 use mounts::{CgroupMount, Kind, Membership, locate, parse_memberships, parse_mountinfo};
 use name::Owner;
+use pool::Home;
 use seat::{Seat, V2Mount};
 
 /// Names of one process never repeat; only those of a PID namespace whose inode number was reused could meet.
@@ -138,9 +141,26 @@ impl Host {
     }
 
     /// Makes what the first process is born into: the v2 group, limits in force, where v2 is in use. The
-    /// first one on v2 may move this process into a `supervisor` group (see `seat`).
-    pub fn begin(&self, limits: &Limits, tree: TreeKill) -> Result<Group, CgroupError> {
+    /// first one on v2 may move this process into a `supervisor` group (see `seat`). Or takes a whole one out of
+    /// `groups`, and sees to it that it comes back there.
+    pub fn begin(
+        &self,
+        limits: &Limits,
+        tree: TreeKill,
+        groups: Option<&Arc<Groups>>,
+    ) -> Result<Group, CgroupError> {
+        let home = groups.map(|groups| Home::new(groups, limits, tree));
         let layout = self.layout(limits, tree)?;
+        let waiting = home.as_ref().and_then(|home| home.take(self, &layout));
+        let mut group = match waiting {
+            Some(group) => group,
+            None => self.make(&layout, limits)?,
+        };
+        group.home = home;
+        Ok(group)
+    }
+
+    fn make(&self, layout: &Layout, limits: &Limits) -> Result<Group, CgroupError> {
         let mut attempt = 1;
         loop {
             let name = self.owner.group_name(SEQUENCE.fetch_add(1, Ordering::Relaxed));
@@ -161,6 +181,9 @@ impl Host {
 
     /// Makes the v1 groups, limits in force. `Group::doors` lead into them.
     pub fn complete(&self, group: &mut Group, limits: &Limits, tree: TreeKill) -> Result<(), CgroupError> {
+        if group.parts.iter().any(|part| part.version == Version::V1) {
+            return Ok(());
+        }
         for used in &self.layout(limits, tree)?.v1 {
             let base = cached(&self.v1_bases[used.index], || Dir::open(self.v1_path(used.index)?))?;
             group.add(base, Version::V1, used.controllers.clone(), limits)?;
@@ -170,7 +193,7 @@ impl Host {
 
     #[cfg(test)]
     fn create(&self, limits: &Limits, tree: TreeKill) -> Result<Group, CgroupError> {
-        let mut group = self.begin(limits, tree)?;
+        let mut group = self.begin(limits, tree, None)?;
         self.complete(&mut group, limits, tree)?;
         Ok(group)
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ const LONGEST_NAP: Duration = Duration::from_millis(5);
 impl Group {
     /// Sends SIGKILL to every process of the tree. `wait_empty` tells whether that ended them.
     pub fn kill(&self) -> Result<(), CgroupError> {
+        self.killed.store(true, Ordering::Relaxed);
         let v2 = self.parts.iter().find(|part| part.version == Version::V2);
         if let Some(part) = v2 {
             match part.base.write(&self.file("cgroup.kill"), "1") {

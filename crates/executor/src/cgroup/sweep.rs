@@ -57,12 +57,11 @@ pub fn sweep(host: &Host) -> SweepReport {
             match owner.fate(&host.owner) {
                 Fate::Alive => report.alive += 1,
                 Fate::Elsewhere => report.elsewhere += 1,
-                Fate::Dead => leftovers.entry(name).or_default().push(Part {
-                    base: Arc::clone(&base),
-                    version: place.version,
-                    controllers: place.controllers.clone(),
-                    dir: None,
-                }),
+                Fate::Dead => leftovers.entry(name).or_default().push(Part::new(
+                    Arc::clone(&base),
+                    place.version,
+                    place.controllers.clone(),
+                )),
             }
         }
     }

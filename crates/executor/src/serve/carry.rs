@@ -7,15 +7,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use stockade_executor::{Abort, Destination, Input, Io, Orders, Recipe, Spare, Watch, execute, redacted};
+use stockade_executor::{
+    Abort, Destination, Input, Io, Kept, Orders, Recipe, Spare, Watch, execute, redacted,
+};
 use stockade_frames::{Frames, Stream};
 use stockade_proto::link::{Place as Workspace, Started};
 use stockade_proto::{ExecutionResult, Outcome, Request, exit};
 use stockade_redact::Redactor;
 use tokio::sync::oneshot;
 
-use super::executions::Place;
 use super::source::Source;
+use super::workers::Job;
 
 /// All that an execution needs.
 #[derive(Debug)]
@@ -38,9 +40,10 @@ pub(super) struct Tell {
 }
 
 /// Says how to make the next sandbox of this kind, if there was one.
-pub(super) fn carry(carriage: Carriage, tell: Tell, place: Place, spare: Option<Spare>) -> Option<Recipe> {
+pub(super) fn carry(job: Job, spare: Option<Spare>, kept: &Kept) -> Option<Recipe> {
+    let Job { carriage, tell, place } = job;
     let mut recipe = None;
-    let ended = carriage.carry(tell.started, spare, &mut recipe);
+    let ended = carriage.carry(tell.started, spare, kept, &mut recipe);
     // Unknown before it is answered, gone after.
     place.leave();
     match tell.ended.send(ended) {
@@ -54,11 +57,12 @@ impl Carriage {
         self,
         started: oneshot::Sender<Started>,
         spare: Option<Spare>,
+        kept: &Kept,
         recipe: &mut Option<Recipe>,
     ) -> Result<ExecutionResult, Abort> {
         let Self { execution, request, place, source, redactor, output, stdin, orders } = self;
         let frames = RefCell::new(Frames::new(output, Instant::now()));
-        let ended = source.ready(request, place, spare).and_then(|ready| {
+        let ended = source.ready(request, place, spare, kept).and_then(|ready| {
             *recipe = Some(ready.recipe());
             let warnings = ready.plan.warnings.iter().map(|warning| redacted::text(&redactor, warning));
             let published = ready.published().collect();

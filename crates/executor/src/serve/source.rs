@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use stockade_executor::survey::{Outlook, ServiceProfiles};
-use stockade_executor::{Abort, Beginning, Ready, Spare, begin_under, check_ground};
+use stockade_executor::{Abort, Beginning, Kept, Ready, Spare, begin_under, check_ground};
 use stockade_proto::Request;
 use stockade_proto::link::Place;
 
@@ -21,10 +21,16 @@ impl Source {
     }
 
     /// On the execution's own thread, which outlives the sandbox. A spare that does not fit is let go.
-    pub(super) fn ready(&self, request: Request, place: Place, spare: Option<Spare>) -> Result<Ready, Abort> {
+    pub(super) fn ready(
+        &self,
+        request: Request,
+        place: Place,
+        spare: Option<Spare>,
+        kept: &Kept,
+    ) -> Result<Ready, Abort> {
         check_ground()?;
         let ready = match begin_under(request, place, &self.profiles, Arc::clone(&self.outlook)) {
-            Ok(Beginning::Begun(begun)) => begun.ready_on(spare),
+            Ok(Beginning::Begun(begun)) => begun.ready_on(spare, Some(kept)),
             // Whoever started us could have put us into one.
             Ok(Beginning::NeedsScope(refusal)) => Err(refusal.into()),
             Err(abort) => Err(abort),

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stockade_executor::Networks;
+use stockade_executor::Kept;
 
 use super::carry::{Carriage, Tell, carry};
 use super::executions::Place;
@@ -28,8 +28,7 @@ pub(super) struct Job {
 
 #[derive(Debug)]
 pub(super) struct Workers {
-    /// None where init makes its own.
-    networks: Option<Arc<Networks>>,
+    kept: Kept,
     state: Mutex<State>,
     /// A thread has ended.
     left: Condvar,
@@ -54,7 +53,7 @@ struct Idle {
 
 impl Workers {
     pub(super) fn new() -> Self {
-        Self { networks: Networks::new(), state: Mutex::default(), left: Condvar::new() }
+        Self { kept: Kept::default(), state: Mutex::default(), left: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -96,11 +95,11 @@ impl Workers {
 
     fn work(&self, number: u64, first: Job) {
         let (mut job, mut spare) = (Some(first), None);
-        while let Some(Job { carriage, tell, place }) = job.take() {
-            let profile = carriage.request.profile.clone();
-            let recipe = carry(carriage, tell, place, spare.take());
+        while let Some(next) = job.take() {
+            let profile = next.carriage.request.profile.clone();
+            let recipe = carry(next, spare.take(), &self.kept);
             // A host that has no room for a spare says so to the next request.
-            let Some(parked) = recipe.and_then(|recipe| recipe.park(self.networks.as_ref()).ok()) else {
+            let Some(parked) = recipe.and_then(|recipe| recipe.park(&self.kept).ok()) else {
                 return;
             };
             let Some(jobs) = self.wait_as(number, profile) else { return };

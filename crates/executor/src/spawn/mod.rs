@@ -12,7 +12,6 @@ use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,12 +31,13 @@ use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
 
 use crate::Abort;
 use crate::cgroup::{self, CgroupError, Group, TreeKill};
+use crate::kept::Kept;
 use crate::live::Live;
 use crate::publish::Door;
 
 use encode::Given;
 use network::Lent;
-pub use network::Networks;
+pub(crate) use network::Networks;
 
 const INIT_NAME: &str = "stockade-init";
 const INIT_ARGV0: &CStr = c"stockade-init";
@@ -143,7 +143,7 @@ pub(crate) fn park(
     ground: Ground,
     stdin: Stdin,
     host: Option<&cgroup::Host>,
-    networks: Option<&Arc<Networks>>,
+    kept: Option<&Kept>,
 ) -> Result<Parked, Abort> {
     let walls = encode::walls(&ground);
     // Whoever dies with its PID namespace is surely gone from the other; and what can be left in it is known for the calls
@@ -152,7 +152,8 @@ pub(crate) fn park(
         && walls & wall::PID != 0
         && ground.layers.seccomp != Requirement::Off;
     // Without one, init makes its own, as ever.
-    let network = networks.filter(|_| lends).and_then(|networks| networks.lend().ok());
+    let networks = kept.filter(|_| lends).and_then(|kept| kept.networks.as_ref());
+    let network = networks.and_then(|networks| networks.lend().ok());
     let given = Given {
         landlock_abi: stockade_sys::landlock_abi(),
         is_root: rustix::process::geteuid().is_root(),
@@ -169,8 +170,9 @@ pub(crate) fn park(
     let stderr = output_pipe()?;
     let (own_stdin, init_stdin) = input(stdin)?;
     // On v2 the child is born inside its group; the v1 groups are made while init builds its root.
-    let group =
-        host.map(|host| host.begin(&ground.limits, tree_kill(&ground))).transpose().map_err(refuse_limits)?;
+    let groups = kept.map(|kept| &kept.groups);
+    let group = host.map(|host| host.begin(&ground.limits, tree_kill(&ground), groups));
+    let group = group.transpose().map_err(refuse_limits)?;
     let spawn = Spawn {
         namespaces: namespaces(walls),
         cgroup: group.as_ref().and_then(Group::clone_fd),
@@ -237,7 +239,7 @@ impl Parked {
                 self.user_namespace = Some(namespace);
             }
             let trees = donate(&self.ground.mounts, self.user_namespace.as_ref(), self.given)?;
-            tell(&running.control, ToInit::Mapped, &trees)?;
+            tell(&running.control, ToInit::Mapped, &borrowed(&trees))?;
         }
         if let (Some(host), Some(group)) = (host, &mut running.group) {
             host.complete(group, &self.ground.limits, tree_kill(&self.ground)).map_err(refuse_limits)?;
@@ -256,7 +258,7 @@ impl Parked {
             return Err(fault("the sandbox is gone", &"it was launched before"));
         };
         let live = running.live.insert(Live::new(plan, execution, doors)?);
-        tell(&running.control, ToInit::Launch, &donations)?;
+        tell(&running.control, ToInit::Launch, &borrowed(&donations))?;
         live.prepare(plan)?;
         self.running.take().ok_or_else(|| fault("the sandbox is gone", &"it was launched before"))
     }
@@ -442,13 +444,16 @@ fn refuse_map(bind: &Bind, error: &io::Error) -> Abort {
     .into()
 }
 
-fn tell(control: &OwnedFd, message: ToInit, trees: &[OwnedFd]) -> Result<(), Abort> {
+fn borrowed(fds: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
+    fds.iter().map(AsFd::as_fd).collect()
+}
+
+fn tell(control: &OwnedFd, message: ToInit, fds: &[BorrowedFd<'_>]) -> Result<(), Abort> {
     let packet = message.encode();
-    let fds: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(fds.len()))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
         debug_assert!(fits, "the space was made for them");
     }
     match sendmsg(control, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL) {

@@ -31,7 +31,7 @@ const SOCKETS: &str = "/proc/thread-self/net/sockstat";
 const TRACES_BYTES: usize = 8 * 1024;
 
 #[derive(Debug)]
-pub struct Networks {
+pub(crate) struct Networks {
     /// Where this process is, and every thread of it stays.
     own: OwnedFd,
     /// In the order in which they are looked at.
@@ -75,7 +75,7 @@ fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
 
 impl Networks {
     /// None where this process is not host root.
-    pub fn new() -> Option<Arc<Self>> {
+    pub(crate) fn new() -> Option<Arc<Self>> {
         let own = || Some(OwnedFd::from(File::open("/proc/self/ns/net").ok()?));
         let own = own().filter(|_| rustix::process::geteuid().is_root())?;
         let networks = Arc::new(Self { own, idle: Mutex::default() });

@@ -324,7 +324,7 @@ impl Supervisor<'_> {
                 Err(error) => self.faults.push(format!("the cgroup could not be examined: {error}")),
             }
         }
-        if let Err(error) = group.remove() {
+        if let Err(error) = group.leave() {
             self.faults.push(format!("the cgroup could not be removed: {error}"));
         }
     }

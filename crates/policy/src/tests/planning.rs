@@ -171,6 +171,7 @@ fn the_environment_is_built_from_nothing() {
             "LANG=C.UTF-8",
             "LOGNAME=ada",
             "PATH=/usr/bin:/home/ada/.cargo/bin",
+            "SHELL=/bin/bash",
             "STOCKADE=1",
             "USER=ada",
         ]
@@ -187,7 +188,7 @@ fn variables_are_copied_set_or_refused() {
     ];
     let made = plan(&asked, &profile, &report(1000)).expect("planned");
     let names = made.env.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
-    assert_eq!(names, ["A", "B", "PATH", "SECRET", "STOCKADE"]);
+    assert_eq!(names, ["A", "B", "PATH", "SECRET", "SHELL", "STOCKADE"]);
     assert!(made.warnings.iter().any(|warning| warning.contains("LD_PRELOAD")));
     for (variable, code) in [
         (Variable::Set { name: Bytes::from("LD_AUDIT"), value: Bytes::from("x") }, Code::EnvironmentRefused),

@@ -32,9 +32,10 @@ fn exactly_the_list() {
     let names: Vec<&str> = seen.keys().map(String::as_str).collect();
     assert_eq!(
         names,
-        ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "STOCKADE", "TERM", "TZ", "USER"],
+        ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "STOCKADE", "TERM", "TZ", "USER"],
         "{ran}"
     );
+    assert_eq!(seen["SHELL"], "/bin/bash", "the profile's, not the caller's");
     assert_eq!(seen["LANG"], "C");
     assert_eq!(seen["LC_ALL"], "C.UTF-8");
     assert_eq!(seen["USER"], "tester");
@@ -48,7 +49,7 @@ fn from_an_empty_environment_too() {
     let world = World::new();
     let ran = world.line(&SHOW).clear_env().go().ends_with(0);
     let seen = seen(&ran);
-    for name in ["HOME", "LOGNAME", "PATH", "STOCKADE", "USER"] {
+    for name in ["HOME", "LOGNAME", "PATH", "SHELL", "STOCKADE", "USER"] {
         assert!(seen.get(name).is_some_and(|value| !value.is_empty()), "{name}: {ran}");
     }
 }

@@ -1,0 +1,20 @@
+//! What the executor of a service keeps between executions. Nothing of an execution is in any of it
+//! (docs/design/0008); `stockade run` has none.
+
+use std::sync::Arc;
+
+use crate::cgroup::Groups;
+use crate::spawn::Networks;
+
+#[derive(Debug)]
+pub struct Kept {
+    /// None where init makes its own.
+    pub(crate) networks: Option<Arc<Networks>>,
+    pub(crate) groups: Arc<Groups>,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { networks: Networks::new(), groups: Arc::default() }
+    }
+}
