@@ -4,17 +4,18 @@
 use std::sync::Arc;
 
 use crate::cgroup::Groups;
-use crate::spawn::Networks;
+use crate::spawn::{OwnNetworks, Stems};
 
 #[derive(Debug)]
 pub struct Kept {
     /// None where init makes its own.
-    pub(crate) networks: Option<Arc<Networks>>,
+    pub(crate) networks: Option<OwnNetworks>,
     pub(crate) groups: Arc<Groups>,
+    pub(crate) stems: Stems,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { networks: Networks::new(), groups: Arc::default() }
+        Self { networks: OwnNetworks::new(), groups: Arc::default(), stems: Stems::default() }
     }
 }

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,9 +22,11 @@ use crate::Abort;
 const DIRECTORY_MARK: u32 = 0o1555;
 const FILE_MARK: u32 = 0o1444;
 
-/// Another execution that leaves may take a name away between our look and our lock. Each round of that
-/// needs one more such execution.
-const ROUNDS: usize = 64;
+/// Another execution that leaves may take a name away between our look and our lock, and be kept from the processor
+/// while it does: this is for one that never comes back.
+const PATIENCE: Duration = Duration::from_secs(10);
+const SHORTEST_NAP: Duration = Duration::from_micros(20);
+const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 /// The locks of one execution, until it leaves.
 #[derive(Debug)]
@@ -106,18 +109,24 @@ fn lock(path: &Path, operation: FlockOperation) -> Result<OwnedFd, Errno> {
 
 fn hold(plan: &Plan, target: &Bytes) -> io::Result<Option<OwnedFd>> {
     let path = target.as_path();
-    for _ in 0..ROUNDS {
+    let (deadline, mut nap) = (Instant::now() + PATIENCE, SHORTEST_NAP);
+    loop {
         match lock(path, FlockOperation::NonBlockingLockShared) {
             Ok(fd) => return Ok(Some(fd)),
             Err(Errno::NOENT) => put(path, kind_of(plan, target))?,
             // Being taken away right now.
-            Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
+            Err(Errno::WOULDBLOCK) => {
+                std::thread::sleep(nap);
+                nap = (nap * 2).min(LONGEST_NAP);
+            }
             // A person's own file that we may not read, or a socket: nobody takes that away.
             Err(Errno::ACCESS | Errno::NXIO) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         }
+        if Instant::now() > deadline {
+            return Err(io::Error::from(io::ErrorKind::ResourceBusy));
+        }
     }
-    Err(io::Error::from(io::ErrorKind::ResourceBusy))
 }
 
 fn put(path: &Path, kind: PlaceholderKind) -> io::Result<()> {

@@ -11,9 +11,9 @@ use stockade_policy::{Ground, HostReport, Needs, Object, Request, Resolved, Sour
 use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requirement, Stdin, link};
 
 use crate::cgroup;
-use crate::publish::Door;
 use crate::kept::Kept;
-use crate::spawn::Parked;
+use crate::publish::Door;
+use crate::spawn::{Parked, Template};
 use crate::survey::{Near, Outlook};
 use crate::{Abort, publish, spawn, survey};
 
@@ -34,6 +34,7 @@ pub struct Begun {
 pub struct Ready {
     pub plan: Plan,
     pub(crate) parked: Parked,
+    ground: Ground,
     pub(crate) limits: Option<Arc<cgroup::Host>>,
     pub(crate) doors: Vec<Door>,
     outlook: Arc<Outlook>,
@@ -47,6 +48,7 @@ pub struct Spare(Parked);
 #[derive(Debug)]
 pub struct Recipe {
     ground: Ground,
+    template: Option<Template>,
     stdin: Stdin,
     counted: bool,
     outlook: Arc<Outlook>,
@@ -56,7 +58,12 @@ impl Recipe {
     /// On the thread that it is to wait on.
     pub fn park(self, kept: &Kept) -> Result<Spare, Abort> {
         let host = if self.counted { Some(self.outlook.near().cgroups()?) } else { None };
-        spawn::park(self.ground, self.stdin, host.as_deref(), Some(kept)).map(Spare)
+        let host = host.as_deref();
+        let born = self.template.and_then(|template| spawn::park_on(template, self.stdin, host, kept));
+        match born {
+            Some(parked) => Ok(Spare(parked)),
+            None => spawn::park(self.ground, self.stdin, host, Some(kept)).map(Spare),
+        }
     }
 }
 
@@ -64,7 +71,8 @@ impl Ready {
     pub fn recipe(&self) -> Recipe {
         let stdin = self.plan.stdio.stdin;
         let (counted, outlook) = (self.limits.is_some(), Arc::clone(&self.outlook));
-        Recipe { ground: self.parked.ground().clone(), stdin, counted, outlook }
+        let template = Template::of(&self.plan, &self.ground);
+        Recipe { ground: self.ground.clone(), template, stdin, counted, outlook }
     }
 
     /// Ports inside, with the host's ports that lead to them from now on.
@@ -95,15 +103,21 @@ impl Begun {
     /// As `ready`, on the sandbox that waits already, if it stands on the same ground, or with what a service keeps.
     pub fn ready_on(self, spare: Option<Spare>, kept: Option<&Kept>) -> Result<Ready, Abort> {
         let Self { request, profile, needs, report, ground, limits, outlook } = self;
-        let parked = match spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin)) {
-            Some(parked) => Ok(parked),
-            None => spawn::park(ground, request.stdin, limits.as_deref(), kept),
-        };
+        let park = || spawn::park(ground.clone(), request.stdin, limits.as_deref(), kept);
+        let waiting = spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin));
+        let parked = waiting.map_or_else(park, Ok);
         // What is wrong with the request is said before what is wrong with the host.
         let plan = plan(&request, &profile, &needs, report, &outlook)?;
-        let parked = parked?;
+        // One that waits may stand on more than the ground.
+        let parked = match parked? {
+            parked if parked.fits(&plan) => parked,
+            other => {
+                drop(other);
+                park()?
+            }
+        };
         let doors = publish::open(&plan)?;
-        Ok(Ready { plan, parked, limits, doors, outlook })
+        Ok(Ready { plan, parked, ground, limits, doors, outlook })
     }
 }
 
@@ -171,8 +185,8 @@ pub fn begin_under(
         )
         .into());
     }
-    let profiles = service.before(survey::Profiles::new(&near.caller, Some(&workspace)));
-    let mut profile = stockade_policy::resolve(&request.profile, &profiles)?;
+    let files = survey::Profiles::new(&near.caller, Some(&workspace));
+    let mut profile = service.resolve(&request.profile, files)?;
     service.check(&profile)?;
     stockade_policy::hold_to_profile(&mut profile, &mut request);
     begin_from(request, profile, workspace, &near, outlook)

@@ -3,7 +3,7 @@
 use core::mem::ManuallyDrop;
 
 use stockade_launch::{
-    CONTROL_FD, FromInit, GROUND_FD, Ground, Launch, MAX_DONATIONS, MAX_MESSAGE, Offer, Offered, ToInit,
+    CONTROL_FD, FromInit, GROUND_FD, Ground, Launch, MAX_DONATIONS, MAX_MESSAGE, Offer, Offered, ToInit, wall,
 };
 use stockade_nolibc::{Errno, Fd, close_all_from, map_file, receive, send};
 
@@ -40,8 +40,10 @@ pub(crate) struct Context {
     pub(crate) control: ManuallyDrop<Fd>,
     /// Trees that host root donates, in the order of the binds that take them.
     pub(crate) donations: [Option<Fd>; MAX_DONATIONS],
-    /// The new root, from the `ground` stage to the `pivot` stage.
+    /// The new root, from the `ground` stage (born of a stem: the `own` stage) to the `pivot` stage.
     pub(crate) root: Option<NewRoot>,
+    /// Whether the loopback of the network namespace is still to be brought up.
+    pub(crate) loopback_down: bool,
     /// For a supervisor that obeys the same rules, from the `landlock` stage to the `verify` stage.
     pub(crate) ruleset: Option<Fd>,
     /// Offered to the supervisor in the `seccomp` stage, until the `verify` stage.
@@ -80,6 +82,7 @@ impl Context {
             control: Fd::inherited(CONTROL_FD),
             donations: [const { None }; MAX_DONATIONS],
             root: None,
+            loopback_down: ground.has(wall::NET),
             ruleset: None,
             offered: [None, None],
             ignored_signals: 0,
@@ -87,12 +90,16 @@ impl Context {
         })
     }
 
-    /// Shows descriptors to the executor. They stay open until [`Self::taken`].
-    pub(crate) fn offer(&self, what: Offer, fds: &[i32]) -> Result<(), Failure> {
+    pub(crate) fn say(&self, message: FromInit<'_>) -> Result<(), Failure> {
         let mut buffer = [0; MAX_MESSAGE];
-        let length = FromInit::Offered { what, fds: Offered::Numbers(fds) }.encode(&mut buffer);
+        let length = message.encode(&mut buffer);
         send(&self.control, &buffer[..length])?;
         Ok(())
+    }
+
+    /// Shows descriptors to the executor. They stay open until [`Self::taken`].
+    pub(crate) fn offer(&self, what: Offer, fds: &[i32]) -> Result<(), Failure> {
+        self.say(FromInit::Offered { what, fds: Offered::Numbers(fds) })
     }
 
     /// Waits until the executor has taken what was offered.

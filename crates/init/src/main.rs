@@ -1,6 +1,7 @@
 //! PID 1 of every sandbox. The executor starts it inside fresh namespaces with a control socket and
 //! the ground in a sealed memfd, and sends the launch when the plan is made; it applies the stages in
-//! order, starts the command, reaps, and ends. It decides nothing: every value comes from those two. Read on in `stages/mod.rs`.
+//! order, starts the command, reaps, and ends. It decides nothing: every value comes from those two. A service has
+//! it stop half-way, as the stem of many (`stem.rs`). Read on in `stages/mod.rs`.
 
 #![no_std]
 #![no_main]
@@ -8,6 +9,7 @@
 mod context;
 mod reap;
 mod stages;
+mod stem;
 
 use stockade_launch::{CONTROL_FD, FromInit, MAX_MESSAGE, Stage};
 use stockade_nolibc::{Arguments, Fd, send, write};
@@ -30,7 +32,18 @@ fn init(arguments: Arguments) -> i32 {
         Ok(context) => context,
         Err(failure) => return report(Stage::Receive, &failure),
     };
-    for (stage, apply) in stages::STAGES {
+    for (stage, apply) in stages::GROUNDWORK {
+        if let Err(failure) = apply(&mut context) {
+            return report(stage, &failure);
+        }
+    }
+    // From here on each of its inits by itself.
+    if context.ground.is_stems()
+        && let Err(failure) = stem::until_born(&mut context)
+    {
+        return report(Stage::Bear, &failure);
+    }
+    for (stage, apply) in stages::EXECUTION {
         if let Err(failure) = apply(&mut context) {
             return report(stage, &failure);
         }

@@ -14,11 +14,15 @@ const FAILED: u32 = 1;
 const STARTED: u32 = 3;
 const ENDED: u32 = 4;
 const OFFERED: u32 = 5;
+const BORN: u32 = 6;
+const DONE: u32 = 7;
 const MAPPED: u32 = 16;
 const GO: u32 = 17;
 const SIGNAL: u32 = 18;
 const LAUNCH: u32 = 19;
 const TAKEN: u32 = 20;
+const BEAR: u32 = 21;
+const NETWORK: u32 = 22;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromInit<'a> {
@@ -31,6 +35,10 @@ pub enum FromInit<'a> {
     Offered { what: Offer, fds: Offered<'a> },
     /// The command ended with this wait status; `leaked` other processes were alive.
     Ended { status: i32, leaked: u32 },
+    /// A stem has started an init; the executor is its parent.
+    Born { pid: i32 },
+    /// A stem did what it was asked to.
+    Done,
 }
 
 /// What init offers.
@@ -75,6 +83,54 @@ pub enum ToInit {
     Taken,
     /// Send this signal to the whole tree.
     Signal(i32),
+    /// To a stem: start an init, with the descriptors of this packet.
+    Bear(Birth),
+    /// To a stem: enter a new network namespace, with its loopback up.
+    Network,
+}
+
+/// What an init is born with, beside its stdin, stdout, stderr and control socket, which come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Birth {
+    pub network: BirthNetwork,
+    /// The last descriptor is the cgroup to be born in.
+    pub cgroup: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BirthNetwork {
+    /// The stem's own, whatever that is.
+    Inherited = 0,
+    /// A new one.
+    New = 1,
+    /// The fifth descriptor: one that this stem made.
+    Given = 2,
+}
+
+impl Birth {
+    const CGROUP: u32 = 1 << 8;
+
+    fn word(self) -> u32 {
+        u32::from(self.network as u8) | if self.cgroup { Self::CGROUP } else { 0 }
+    }
+
+    fn of_word(word: u32) -> Option<Self> {
+        let cgroup = word & Self::CGROUP != 0;
+        let network = [BirthNetwork::Inherited, BirthNetwork::New, BirthNetwork::Given]
+            .into_iter()
+            .find(|network| u32::from(*network as u8) == word & !Self::CGROUP)?;
+        Some(Self { network, cgroup })
+    }
+
+    /// Descriptors in its packet.
+    pub const fn descriptors(self) -> usize {
+        let network = match self.network {
+            BirthNetwork::Inherited | BirthNetwork::New => 0,
+            BirthNetwork::Given => 1,
+        };
+        4 + network + if self.cgroup { 1 } else { 0 }
+    }
 }
 
 fn head(tag: u32, a: u32, b: i32, length: u32) -> [u8; HEAD] {
@@ -102,6 +158,8 @@ impl<'a> FromInit<'a> {
             Self::Started => (head(STARTED, 0, 0, 0), &[]),
             Self::Offered { what, fds } => return Self::encode_offer(*what, *fds, buffer),
             Self::Ended { status, leaked } => (head(ENDED, *leaked, *status, 0), &[]),
+            Self::Born { pid } => (head(BORN, 0, *pid, 0), &[]),
+            Self::Done => (head(DONE, 0, 0, 0), &[]),
         };
         buffer[..HEAD].copy_from_slice(&bytes);
         buffer[HEAD..HEAD + subject.len()].copy_from_slice(subject);
@@ -129,6 +187,8 @@ impl<'a> FromInit<'a> {
             }
             STARTED => Some(Self::Started),
             ENDED => Some(Self::Ended { status: b, leaked: a }),
+            BORN => Some(Self::Born { pid: b }),
+            DONE => Some(Self::Done),
             OFFERED => {
                 let what = [Offer::Egress, Offer::Sockets, Offer::Publish]
                     .into_iter()
@@ -148,6 +208,8 @@ impl ToInit {
             Self::Go => head(GO, 0, 0, 0),
             Self::Taken => head(TAKEN, 0, 0, 0),
             Self::Signal(signal) => head(SIGNAL, 0, signal, 0),
+            Self::Bear(birth) => head(BEAR, birth.word(), 0, 0),
+            Self::Network => head(NETWORK, 0, 0, 0),
         }
     }
 
@@ -158,6 +220,8 @@ impl ToInit {
             GO => Some(Self::Go),
             TAKEN => Some(Self::Taken),
             SIGNAL => Some(Self::Signal(i32::from_ne_bytes(word(packet, 8)?))),
+            BEAR => Birth::of_word(u32::from_ne_bytes(word(packet, 4)?)).map(Self::Bear),
+            NETWORK => Some(Self::Network),
             _ => None,
         }
     }

@@ -13,7 +13,9 @@ mod read;
 mod stage;
 mod write;
 
-pub use control::{FromInit, MAX_INSIDE, MAX_MESSAGE, MAX_OFFERED, Offer, Offered, ToInit};
+pub use control::{
+    Birth, BirthNetwork, FromInit, MAX_INSIDE, MAX_MESSAGE, MAX_OFFERED, Offer, Offered, ToInit,
+};
 pub use read::{Ground, Items, Launch, Malformed, Mounts, Reader};
 pub use stage::Stage;
 pub use write::{Sink, Writer};
@@ -27,7 +29,7 @@ pub const MAX_DONATIONS: usize = 240;
 
 /// "STKD" and the version of this format: init and executor are installed together, and say so if not.
 pub const MAGIC: u32 = 0x444b_5453;
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// What the sandbox consists of; bits of `Ground::walls`.
 pub mod wall {

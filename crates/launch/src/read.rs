@@ -134,7 +134,11 @@ pub struct Ground<'a> {
     pub is_root: bool,
     pub scratch_bytes: u64,
     pub hostname: &'a [u8],
-    /// The first mounts of the plan: those that every plan of this host and profile begins with.
+    /// A directory of the new root that a stem keeps things in for its inits, and that they empty. Empty itself where
+    /// this is no stem's ground.
+    pub stash: &'a CStr,
+    /// The first mounts of the plan: those that every plan of this host and profile begins with. A stem's: all that its
+    /// inits have in common.
     pub mounts: Mounts<'a>,
 }
 
@@ -148,12 +152,17 @@ impl<'a> Ground<'a> {
             is_root: reader.u32()? == 1,
             scratch_bytes: reader.u64()?,
             hostname: reader.text()?,
+            stash: reader.c_str()?,
             mounts: reader.skip(Reader::mount)?,
         })
     }
 
     pub const fn has(&self, wall: u32) -> bool {
         self.walls & wall != 0
+    }
+
+    pub const fn is_stems(&self) -> bool {
+        !self.stash.is_empty()
     }
 }
 

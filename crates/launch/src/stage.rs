@@ -35,6 +35,8 @@ stages! {
     Hostname "hostname" "set the host name"
     Network "network" "bring up the loopback device"
     Ground "ground" "build the ground of the new root"
+    Bear "bear" "start another sandbox"
+    Own "own" "make what is this sandbox's alone"
     Launch "launch" "take the plan"
     Root "root" "build the new root"
     Pivot "pivot" "enter the new root"

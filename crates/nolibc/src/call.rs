@@ -8,7 +8,7 @@ use crate::Errno;
 ///
 /// # Safety
 /// The caller vouches that the call, with these arguments, reads and writes only memory it may, and
-/// does not return twice.
+/// does not return twice in one process.
 pub(crate) unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
     let result: isize;
     // SAFETY: the `syscall` instruction clobbers rcx and r11 only, and the caller vouches for the rest.
@@ -51,6 +51,7 @@ pub(crate) mod nr {
     pub(crate) const RT_SIGACTION: usize = 13;
     pub(crate) const RT_SIGPROCMASK: usize = 14;
     pub(crate) const IOCTL: usize = 16;
+    pub(crate) const DUP2: usize = 33;
     pub(crate) const GETPID: usize = 39;
     pub(crate) const SOCKET: usize = 41;
     pub(crate) const SENDTO: usize = 44;
@@ -87,6 +88,7 @@ pub(crate) mod nr {
     pub(crate) const PPOLL: usize = 271;
     pub(crate) const SIGNALFD4: usize = 289;
     pub(crate) const PRLIMIT64: usize = 302;
+    pub(crate) const SETNS: usize = 308;
     pub(crate) const SECCOMP: usize = 317;
     pub(crate) const STATX: usize = 332;
     pub(crate) const OPEN_TREE: usize = 428;
@@ -94,6 +96,7 @@ pub(crate) mod nr {
     pub(crate) const FSOPEN: usize = 430;
     pub(crate) const FSCONFIG: usize = 431;
     pub(crate) const FSMOUNT: usize = 432;
+    pub(crate) const CLONE3: usize = 435;
     pub(crate) const CLOSE_RANGE: usize = 436;
     pub(crate) const OPENAT2: usize = 437;
     pub(crate) const MOUNT_SETATTR: usize = 442;

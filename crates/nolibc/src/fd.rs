@@ -29,6 +29,13 @@ impl Fd {
         self.0
     }
 
+    /// Becomes the descriptor of that number, which is borrowed for good.
+    pub fn become_number(self, number: i32) -> Result<ManuallyDrop<Self>, Errno> {
+        // SAFETY: numbers only; whoever owned `number` does not use it again.
+        unsafe { call(nr::DUP2, [self.raw(), int(number), 0, 0, 0, 0]) }?;
+        Ok(Self::inherited(number))
+    }
+
     /// As a system call argument: the kernel reads the low 32 bits as a signed int.
     pub(crate) const fn raw(&self) -> usize {
         int(self.0)

@@ -1,6 +1,7 @@
 //! Files and directories.
 
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 
 use crate::call::{call, nr};
 use crate::{Errno, Fd};
@@ -175,6 +176,37 @@ pub(crate) fn map_words(count: usize) -> Result<&'static mut [usize], Errno> {
     let address = core::ptr::with_exposed_provenance_mut::<usize>(mapped?);
     // SAFETY: page-aligned, zeroed, `size` bytes long, owned by nobody else, never unmapped.
     Ok(unsafe { core::slice::from_raw_parts_mut(address, count) })
+}
+
+/// A list in memory of the kernel's, for the life of the process: there is no other.
+#[derive(Debug)]
+pub struct List<T: Copy + 'static> {
+    slots: &'static mut [MaybeUninit<T>],
+    length: usize,
+}
+
+impl<T: Copy> List<T> {
+    pub fn with_room(count: usize) -> Result<Self, Errno> {
+        let words =
+            map_words(count.checked_mul(size_of::<T>()).ok_or(Errno::INVAL)?.div_ceil(size_of::<usize>()))?;
+        const { assert!(align_of::<T>() <= align_of::<usize>()) };
+        // SAFETY: aligned for words, so for `T`; long enough for `count` of them; nobody else has it; and what is not
+        // initialized is not claimed to be.
+        let slots = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), count) };
+        Ok(Self { slots, length: 0 })
+    }
+
+    pub fn push(&mut self, item: T) -> Result<(), Errno> {
+        self.slots.get_mut(self.length).ok_or(Errno::INVAL)?.write(item);
+        self.length += 1;
+        Ok(())
+    }
+
+    pub fn as_slice(&self) -> &[T] {
+        let filled = &self.slots[..self.length];
+        // SAFETY: `push` has written each of these.
+        unsafe { filled.assume_init_ref() }
+    }
 }
 
 /// Calls `each` with every directory entry that is a number (`/proc`: processes, `/proc/self/fd`: descriptors).

@@ -87,10 +87,9 @@ pub fn drop_bounding_set() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Ambient, bounding, inheritable, permitted and effective sets: all empty, and the way back locked.
+/// Ambient, inheritable, permitted and effective sets: all empty, and the way back locked.
 pub fn drop_capabilities() -> Result<(), Errno> {
     prctl([PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0])?;
-    drop_bounding_set()?;
     prctl([PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0])?;
     let head = CapabilityHead { version: CAPABILITY_VERSION_3, pid: 0 };
     let none: CapabilitySets = [0; 6];

@@ -26,8 +26,8 @@ mod status;
 pub use errno::Errno;
 pub use fd::{CWD, Fd};
 pub use file::{
-    Stat, chdir, fchdir, make_file, map_file, mkdirat, numeric_entries, open_below, open_create, open_path,
-    openat, read, stat, symlinkat, write,
+    List, Stat, chdir, fchdir, make_file, map_file, mkdirat, numeric_entries, open_below, open_create,
+    open_path, openat, read, stat, symlinkat, write,
 };
 pub use identity::{
     clear_groups, drop_bounding_set, drop_capabilities, join_new_keyring, set_dumpable, set_gid,
@@ -35,14 +35,15 @@ pub use identity::{
 };
 pub use mount::{
     Attr, bind_tree, bind_tree_at, fs_context, make_private, move_onto, move_onto_name, pivot_here, set_attr,
-    set_attr_recursive, unmount_old,
+    set_attr_recursive, unmount, unmount_old,
 };
 pub use network::{
     Family, Transport, catch_every_address, listen_everywhere, socket_diagnosis, stream_socket,
 };
 pub use process::{
-    Namespaces, Pointers, close_all_from, close_on_exec_from, close_range, enter_new, execve, exit, getpid,
-    highest_foreign_fd, set_death_signal, set_rlimit, set_subreaper, setsid, spawn, wait_any,
+    Namespaces, Pointers, bear, close_all_from, close_on_exec_from, close_range, enter_network, enter_new,
+    execve, exit, getpid, highest_foreign_fd, set_death_signal, set_rlimit, set_subreaper, setsid, spawn,
+    wait_any,
 };
 pub use runtime::Arguments;
 pub use security::{

@@ -135,6 +135,15 @@ pub fn pivot_here() -> Result<(), Errno> {
     pivoted.map(drop)
 }
 
+/// Lets go of what is mounted there, with all that is mounted on it.
+pub fn unmount(path: &CStr) -> Result<(), Errno> {
+    const UMOUNT_NOFOLLOW: usize = 8;
+    let flags = MNT_DETACH | UMOUNT_NOFOLLOW;
+    // SAFETY: the path is a C string.
+    let unmounted = unsafe { call(nr::UMOUNT2, [path.as_ptr() as usize, flags, 0, 0, 0, 0]) };
+    unmounted.map(drop)
+}
+
 /// Lets go of the old root after [`pivot_here`], and of what is mounted on it.
 pub fn unmount_old() -> Result<(), Errno> {
     // SAFETY: the path is a C string.

@@ -40,6 +40,8 @@ impl Namespaces {
     pub const CGROUP: Self = Self(0x0200_0000);
     pub const UTS: Self = Self(0x0400_0000);
     pub const IPC: Self = Self(0x0800_0000);
+    /// Only for a child to be born in.
+    pub const PID: Self = Self(0x2000_0000);
     pub const NET: Self = Self(0x4000_0000);
 
     #[must_use]
@@ -52,6 +54,55 @@ pub fn enter_new(namespaces: Namespaces) -> Result<(), Errno> {
     // SAFETY: a number.
     let made = unsafe { call(nr::UNSHARE, [namespaces.0, 0, 0, 0, 0, 0]) };
     made.map(drop)
+}
+
+/// Goes into a network namespace that is there already.
+pub fn enter_network(namespace: &Fd) -> Result<(), Errno> {
+    // SAFETY: numbers only.
+    let entered = unsafe { call(nr::SETNS, [namespace.raw(), Namespaces::NET.0, 0, 0, 0, 0]) };
+    entered.map(drop)
+}
+
+/// `struct clone_args`, as far as every kernel with cgroups in it knows it.
+#[repr(C)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// A copy of this process in new namespaces, and in that cgroup, as a child of our own parent. `None` in the copy.
+pub fn bear(namespaces: Namespaces, cgroup: Option<&Fd>) -> Result<Option<i32>, Errno> {
+    const CLONE_PARENT: u64 = 0x8000;
+    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    let into = cgroup.map_or(0, |_| CLONE_INTO_CGROUP);
+    let arguments = CloneArguments {
+        flags: namespaces.0 as u64 | CLONE_PARENT | into,
+        pidfd: 0,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: 0,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: cgroup.map_or(0, |cgroup| cgroup.raw() as u64),
+    };
+    let address = &raw const arguments as usize;
+    // SAFETY: a whole struct, only read. It returns twice, in two processes with a memory and a stack each: the copy has
+    // the same variables, one thread, and no other owner of anything in it.
+    let answer = unsafe { call(nr::CLONE3, [address, size_of::<CloneArguments>(), 0, 0, 0, 0]) }?;
+    let pid = i32::try_from(answer).map_err(|_| Errno::BADMSG)?;
+    Ok((pid != 0).then_some(pid))
 }
 
 pub fn setsid() -> Result<(), Errno> {

@@ -15,15 +15,16 @@ pub(crate) enum Ground {
 pub(crate) fn rules(mounts: &[Mount], ground: Ground) -> LandlockPlan {
     let mut rules: Vec<LandlockRule> = Vec::new();
     if ground == Ground::NewRoot {
-        rules.push(LandlockRule { path: Bytes::from("/"), access: Access::List });
+        rules.push(LandlockRule { path: Bytes::from("/"), access: Access::List, is_dir: true });
     }
     for mount in mounts {
-        let access = match &mount.kind {
-            MountKind::Bind(bind) if bind.writable => Access::Write,
-            MountKind::Bind(_) => Access::Read,
-            MountKind::Scratch { .. } if ground == Ground::NewRoot => Access::Write,
-            MountKind::Proc => Access::Proc,
-            MountKind::DevPts | MountKind::Device => Access::Device,
+        let (access, is_dir) = match &mount.kind {
+            MountKind::Bind(bind) if bind.writable => (Access::Write, bind.source.is_dir),
+            MountKind::Bind(bind) => (Access::Read, bind.source.is_dir),
+            MountKind::Scratch { .. } if ground == Ground::NewRoot => (Access::Write, true),
+            MountKind::Proc => (Access::Proc, true),
+            MountKind::DevPts => (Access::Device, true),
+            MountKind::Device => (Access::Device, false),
             MountKind::Scratch { .. }
             | MountKind::Dir { .. }
             | MountKind::File { .. }
@@ -40,11 +41,11 @@ pub(crate) fn rules(mounts: &[Mount], ground: Ground) -> LandlockPlan {
                 && (rule.access == access || (rule.access == Access::Write && access == Access::Read))
         });
         if !covered {
-            rules.push(LandlockRule { path: mount.target.clone(), access });
+            rules.push(LandlockRule { path: mount.target.clone(), access, is_dir });
         }
     }
     if ground == Ground::Host {
-        rules.push(LandlockRule { path: Bytes::from("/dev/ptmx"), access: Access::Device });
+        rules.push(LandlockRule { path: Bytes::from("/dev/ptmx"), access: Access::Device, is_dir: false });
     }
     LandlockPlan { rules }
 }

@@ -53,6 +53,18 @@ pub struct Ground {
     warnings: Vec<String>,
 }
 
+impl Ground {
+    /// Whether a sandbox that waits on one can take a plan of the other: the deadline is none of its business.
+    pub fn serves(&self, other: &Self) -> bool {
+        let Self { mode, layers, unavailable, identity, limits, network, hostname, mounts, warnings } = self;
+        limits.is_same_but_for_the_deadline(&other.limits)
+            && (mode, layers, identity, network)
+                == (&other.mode, &other.layers, &other.identity, &other.network)
+            && (unavailable, hostname, warnings) == (&other.unavailable, &other.hostname, &other.warnings)
+            && *mounts == other.mounts
+    }
+}
+
 /// How a sandbox stands to networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Separation {

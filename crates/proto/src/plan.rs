@@ -132,6 +132,8 @@ pub struct LandlockRule {
     /// A path in the sandbox (or on the host where there is no filesystem layer).
     pub path: Bytes,
     pub access: Access,
+    /// Rights of directories mean nothing for other things, and the kernel takes none for them.
+    pub is_dir: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,6 +168,13 @@ pub struct Limits {
     pub scratch_bytes: u64,
     /// Between the polite signal and the kill.
     pub grace_ms: u64,
+}
+
+impl Limits {
+    /// The kernel holds all of them but the wall clock.
+    pub fn is_same_but_for_the_deadline(&self, other: &Self) -> bool {
+        Self { wall_ms: other.wall_ms, ..self.clone() } == *other
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

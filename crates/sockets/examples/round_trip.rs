@@ -212,11 +212,10 @@ fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error
             charge: Arc::new(Charge::new(Some(1000))),
             identity,
         })?;
-        supervisor = Some(prepared.start(Sandbox {
-            listener,
-            landlock: None,
-            diagnosis: stockade_sockets::diagnosis()?,
-        })?);
+        let diagnosis = stockade_sockets::diagnosis()?;
+        let mut awake = prepared.start(Sandbox { listener, landlock: None, diagnosis })?;
+        awake.wake()?;
+        supervisor = Some(awake);
     } else {
         notify::switch_on_one_cpu(listener.as_fd())?;
         thread = Some(std::thread::spawn(move || bare(listener, stopped.into())));

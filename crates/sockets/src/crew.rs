@@ -2,7 +2,7 @@
 //! been in the same call for a few milliseconds, the watch takes the lead, starts a new watch, and the old
 //! leader ends with its call. So a call that blocks stalls no other, and one that does not costs no hand-over.
 //! The watch also looks after the calls that block: it interrupts one whose caller died or has a signal. Both are
-//! recruited before there is a listener, so that nobody waits for a thread to start.
+//! started for the first call.
 //!
 //! Their time is the execution's: while more of it was used than there is, the leader receives no call, and who is in a
 //! long one waits in it (`Call::pay`).
@@ -66,10 +66,10 @@ enum Role {
 
 /// What a thread must know to be one that may perform calls.
 #[derive(Debug, Clone)]
-pub(crate) struct Footing {
+struct Footing {
     /// Our own `fd` directory in `/proc`.
-    pub(crate) descriptors: Arc<OwnedFd>,
-    pub(crate) identity: Option<Identity>,
+    descriptors: Arc<OwnedFd>,
+    identity: Option<Identity>,
 }
 
 impl Footing {
@@ -88,14 +88,14 @@ struct Order {
 }
 
 /// A thread that waits for its role; without one it ends.
-pub(crate) struct Recruit {
+struct Recruit {
     settled: Receiver<Result<(), Errno>>,
     orders: SyncSender<Order>,
     thread: JoinHandle<()>,
 }
 
 impl Recruit {
-    pub(crate) fn new(footing: Footing) -> io::Result<Self> {
+    fn new(footing: Footing) -> io::Result<Self> {
         let (tell, settled) = sync_channel(1);
         let (orders, ordered) = sync_channel::<Order>(1);
         let thread =
@@ -158,9 +158,10 @@ impl Crew {
         }
     }
 
-    /// Gives the first leader and its watch their roles.
-    pub(crate) fn begin(self: &Arc<Self>, leader: Recruit, watch: Recruit) -> io::Result<()> {
+    /// Starts the first leader and its watch.
+    pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
         let post = Arc::new(Post::default());
+        let (leader, watch) = (self.recruit()?, self.recruit()?);
         let (leader, watch) = (leader.settled()?, watch.settled()?);
         self.order(watch, Role::Watch, Arc::clone(&post))?;
         self.order(leader, Role::Leader, post)
@@ -168,7 +169,7 @@ impl Crew {
 
     fn recruit(&self) -> io::Result<Recruit> {
         let Ground { descriptors, identity, .. } = &self.ground;
-        Recruit::new(Footing { descriptors: Arc::clone(descriptors), identity: *identity })?.settled()
+        Recruit::new(Footing { descriptors: Arc::clone(descriptors), identity: *identity })
     }
 
     fn order(self: &Arc<Self>, recruit: Recruit, role: Role, post: Arc<Post>) -> io::Result<()> {
@@ -243,11 +244,16 @@ impl Crew {
         Ok(())
     }
 
-    /// Whether no thread is left that could call.
-    fn is_empty(&self) -> Result<bool, Errno> {
+    /// What is to be found at the listener now: a call, or its end.
+    pub(crate) fn found(&self) -> Result<PollFlags, Errno> {
         let mut fds = [PollFd::new(&self.ground.listener, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-        let found = fds[0].revents();
+        Ok(fds[0].revents())
+    }
+
+    /// Whether no thread is left that could call.
+    fn is_empty(&self) -> Result<bool, Errno> {
+        let found = self.found()?;
         Ok(found.contains(PollFlags::HUP) && !found.contains(PollFlags::IN))
     }
 
@@ -330,7 +336,7 @@ impl Crew {
     /// Leaves the leader to its call and gives a post to lead at, with a new watch over it.
     fn take_over(self: &Arc<Self>, leader: &Arc<Post>, count: u64) -> Option<Arc<Post>> {
         let crowded = locked(&self.posts).len() > BLOCKED_MAX;
-        let watch = if crowded { None } else { self.recruit().ok() };
+        let watch = if crowded { None } else { self.recruit().and_then(Recruit::settled).ok() };
         let Some(watch) = watch else {
             if leader.busy() == Some(count) {
                 leader.give_up(Reason::Crowded);

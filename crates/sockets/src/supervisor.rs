@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -17,7 +17,7 @@ use stockade_sys::notify;
 use thiserror::Error;
 
 use crate::call::Ground;
-use crate::crew::{Crew, Footing, Recruit};
+use crate::crew::Crew;
 use crate::decide::{Decide, Witness};
 use crate::identity::Identity;
 use crate::own::Own;
@@ -60,15 +60,13 @@ pub struct Sandbox {
     pub diagnosis: OwnedFd,
 }
 
-/// A supervisor whose threads wait for a sandbox. Dropped, they end.
+/// A supervisor without a sandbox.
 pub struct Prepared {
     config: Config,
     identity: Option<Identity>,
     proc: OwnedFd,
     descriptors: Arc<OwnedFd>,
     network: Option<u64>,
-    leader: Recruit,
-    watch: Recruit,
 }
 
 impl fmt::Debug for Prepared {
@@ -98,10 +96,19 @@ pub enum StopError {
     StillBusy,
 }
 
-/// Answers the waiting calls of one execution. Kill the tree before this goes: calls that nobody answers
+/// Answers the waiting calls of one execution, once it is awake. Kill the tree before this goes: calls that nobody answers
 /// are ENOSYS.
 pub struct Supervisor {
     crew: Arc<Crew>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Asleep,
+    Awake,
+    /// Nobody is left who could call.
+    Needless,
 }
 
 impl fmt::Debug for Supervisor {
@@ -123,12 +130,12 @@ fn own_network() -> Option<u64> {
 }
 
 impl Prepared {
-    /// Answers the calls of this sandbox.
+    /// Stands ready for the calls of this sandbox: many make none, and pay for no thread.
     pub fn start(self, sandbox: Sandbox) -> Result<Supervisor, StartError> {
         if notify::switch_on_one_cpu(sandbox.listener.as_fd()).is_err() {
             // Before 6.6: the same answers, a little later.
         }
-        let Self { config, identity, proc, descriptors, network, leader, watch } = self;
+        let Self { config, identity, proc, descriptors, network } = self;
         let ground = Ground {
             listener: sandbox.listener,
             proc,
@@ -150,15 +157,12 @@ impl Prepared {
             || timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK);
         let descriptors = || Ok([event()?, event()?, alarm()?]);
         let descriptors = descriptors().map_err(|source| StartError::Descriptors { source })?;
-        let crew = Arc::new(Crew::new(ground, descriptors));
-        let supervisor = Supervisor { crew: Arc::clone(&crew) };
-        crew.begin(leader, watch).map_err(|source| StartError::Threads { source })?;
-        Ok(supervisor)
+        Ok(Supervisor { crew: Arc::new(Crew::new(ground, descriptors)), state: State::Asleep })
     }
 }
 
 impl Supervisor {
-    /// Starts the threads, which takes longer than all the rest: do it while the sandbox is being built.
+    /// What needs no sandbox: do it while that is being built.
     pub fn prepare(config: Config) -> Result<Prepared, StartError> {
         // What is done for the command is done as the command's user; root's name would open everything.
         let named = config.identity.is_some_and(|(uid, _)| uid != 0);
@@ -168,13 +172,37 @@ impl Supervisor {
         notify::ready_for_interrupts().map_err(|source| StartError::Signal { source })?;
         let identity = config.identity.map(Identity::new);
         let descriptors = Arc::new(open_proc("/proc/self/fd")?);
-        let recruit = || {
-            Recruit::new(Footing { descriptors: Arc::clone(&descriptors), identity })
-                .map_err(|source| StartError::Threads { source })
-        };
-        let (leader, watch) = (recruit()?, recruit()?);
         let (proc, network) = (open_proc("/proc")?, own_network());
-        Ok(Prepared { config, identity, proc, descriptors, network, leader, watch })
+        Ok(Prepared { config, identity, proc, descriptors, network })
+    }
+
+    /// While it sleeps: readable once [`Self::rise`] has something to do.
+    pub fn asleep(&self) -> Option<BorrowedFd<'_>> {
+        (self.state == State::Asleep).then(|| self.crew.ground.listener.as_fd())
+    }
+
+    /// Wakes it if a call waits; lets it sleep for good if there will be none.
+    pub fn rise(&mut self) -> Result<(), StartError> {
+        let found = self.crew.found().map_err(|source| StartError::Descriptors { source })?;
+        if found.contains(PollFlags::IN) {
+            return self.wake();
+        }
+        if found.contains(PollFlags::HUP) && self.state == State::Asleep {
+            self.state = State::Needless;
+        }
+        Ok(())
+    }
+
+    /// Starts the threads that answer. If that fails the tree must be killed, as [`Self::failed`] says.
+    pub fn wake(&mut self) -> Result<(), StartError> {
+        if self.state == State::Awake {
+            return Ok(());
+        }
+        self.state = State::Awake;
+        self.crew.begin().map_err(|source| {
+            self.crew.fail();
+            StartError::Threads { source }
+        })
     }
 
     /// Readable once the supervisor can't do its duty any more: then the tree must be killed.

@@ -50,6 +50,16 @@ const NAME_ATTEMPTS: usize = 4;
 /// One process may hold several `Host`s: the number is the process's.
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
+/// How the first process of a tree gets into its groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// Born in a v2 group, through the doors of those of v1.
+    Birth,
+    /// Through doors alone: whoever starts it has no right to clone into our groups, and v2 has no door that is not
+    /// paid for by every fork of the machine.
+    Doors,
+}
+
 /// What `/proc/self/mountinfo` and `/proc/self/cgroup` say, read once.
 #[derive(Debug)]
 pub struct Host {
@@ -107,7 +117,7 @@ impl Host {
     /// Whether these limits can be held here, by facts that cost no more than a few reads. The answer
     /// is how, as `Enforcement::detail` wants it.
     pub fn availability(&self, limits: &Limits, tree: TreeKill) -> Result<String, Unavailable> {
-        let layout = self.layout(limits, tree)?;
+        let layout = self.layout(limits, tree, Entry::Birth)?;
         for used in &layout.v1 {
             let path = self.v1_path(used.index)?;
             if rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_err() {
@@ -134,7 +144,7 @@ impl Host {
 
     /// Takes the seat that the first of many groups would take, while this process has no child in its way yet.
     pub fn settle(&self, limits: &Limits, tree: TreeKill) -> Result<(), CgroupError> {
-        match &self.layout(limits, tree)?.v2 {
+        match &self.layout(limits, tree, Entry::Birth)?.v2 {
             Some(controllers) if !controllers.is_empty() => self.v2_base(controllers).map(drop),
             Some(_) | None => Ok(()),
         }
@@ -147,10 +157,11 @@ impl Host {
         &self,
         limits: &Limits,
         tree: TreeKill,
+        entry: Entry,
         groups: Option<&Arc<Groups>>,
     ) -> Result<Group, CgroupError> {
-        let home = groups.map(|groups| Home::new(groups, limits, tree));
-        let layout = self.layout(limits, tree)?;
+        let home = groups.map(|groups| Home::new(groups, limits, tree, entry));
+        let layout = self.layout(limits, tree, entry)?;
         let waiting = home.as_ref().and_then(|home| home.take(self, &layout));
         let mut group = match waiting {
             Some(group) => group,
@@ -180,11 +191,17 @@ impl Host {
     }
 
     /// Makes the v1 groups, limits in force. `Group::doors` lead into them.
-    pub fn complete(&self, group: &mut Group, limits: &Limits, tree: TreeKill) -> Result<(), CgroupError> {
+    pub fn complete(
+        &self,
+        group: &mut Group,
+        limits: &Limits,
+        tree: TreeKill,
+        entry: Entry,
+    ) -> Result<(), CgroupError> {
         if group.parts.iter().any(|part| part.version == Version::V1) {
             return Ok(());
         }
-        for used in &self.layout(limits, tree)?.v1 {
+        for used in &self.layout(limits, tree, entry)?.v1 {
             let base = cached(&self.v1_bases[used.index], || Dir::open(self.v1_path(used.index)?))?;
             group.add(base, Version::V1, used.controllers.clone(), limits)?;
         }
@@ -193,18 +210,24 @@ impl Host {
 
     #[cfg(test)]
     fn create(&self, limits: &Limits, tree: TreeKill) -> Result<Group, CgroupError> {
-        let mut group = self.begin(limits, tree, None)?;
-        self.complete(&mut group, limits, tree)?;
+        let mut group = self.begin(limits, tree, Entry::Birth, None)?;
+        self.complete(&mut group, limits, tree, Entry::Birth)?;
         Ok(group)
     }
 
-    fn layout(&self, limits: &Limits, tree: TreeKill) -> Result<Layout, Unavailable> {
+    /// Whether there can be a group that is entered so.
+    pub(crate) fn takes(&self, limits: &Limits, tree: TreeKill, entry: Entry) -> bool {
+        let layout = self.layout(limits, tree, entry);
+        layout.is_ok_and(|layout| entry == Entry::Birth || layout.v2.is_none())
+    }
+
+    fn layout(&self, limits: &Limits, tree: TreeKill, entry: Entry) -> Result<Layout, Unavailable> {
         if self.v1.is_empty() && self.v2.is_none() {
             return Err(Unavailable::NoCgroups);
         }
         let belt = match &self.v2 {
-            Some(mount) => mount.belt(self.euid).map(|_| ()),
-            None => Err(Unavailable::NoCgroups),
+            Some(mount) if entry == Entry::Birth => mount.belt(self.euid).map(|_| ()),
+            Some(_) | None => Err(Unavailable::NoCgroups),
         };
         Layout::choose(&self.v1, belt, limits, tree)
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use stockade_proto::Limits;
 
-use super::Host;
 use super::error::CgroupError;
 use super::group::{Before, Group};
 use super::layout::{Controller, Layout, TreeKill, Version};
+use super::{Entry, Host};
 
 /// Waiting at once.
 const MOST: usize = 32;
@@ -43,16 +43,18 @@ pub(super) struct Terms {
     processes: Option<u64>,
     timed: bool,
     tree: TreeKill,
+    entry: Entry,
 }
 
 impl Terms {
-    pub(super) fn of(limits: &Limits, tree: TreeKill) -> Self {
+    pub(super) fn of(limits: &Limits, tree: TreeKill, entry: Entry) -> Self {
         Self {
             memory_bytes: limits.memory_bytes,
             cpu_millicores: limits.cpu_millicores,
             processes: limits.processes,
             timed: limits.cpu_seconds.is_some(),
             tree,
+            entry,
         }
     }
 }
@@ -94,8 +96,8 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) fn new(groups: &Arc<Groups>, limits: &Limits, tree: TreeKill) -> Self {
-        Self { groups: Arc::clone(groups), terms: Terms::of(limits, tree) }
+    pub(super) fn new(groups: &Arc<Groups>, limits: &Limits, tree: TreeKill, entry: Entry) -> Self {
+        Self { groups: Arc::clone(groups), terms: Terms::of(limits, tree, entry) }
     }
 
     /// A whole group, limits in force, with nobody in it.

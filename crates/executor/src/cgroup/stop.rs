@@ -136,6 +136,15 @@ impl Group {
         Ok(all)
     }
 
+    /// Whether no process of the tree is left, for a tree whose every process went through all groups.
+    pub fn is_over(&self) -> Result<bool, CgroupError> {
+        let v1 = self.parts.iter().filter(|part| part.version == Version::V1);
+        match v1.into_iter().find(|part| part.controllers.contains(&Controller::Pids)) {
+            Some(part) => Ok(self.number(part, "pids.current", None)? == Some(0)),
+            None => self.wait_empty(Instant::now()),
+        }
+    }
+
     /// True once no process of the tree is left, false if some are at the deadline.
     pub fn wait_empty(&self, deadline: Instant) -> Result<bool, CgroupError> {
         let fault = |source| CgroupError::Wait { path: self.first_path(), source };

@@ -172,6 +172,19 @@ impl Live {
         })
     }
 
+    /// Readable once the command makes a call that the supervisor of sockets is to be woken for.
+    pub(crate) fn asleep(&self) -> Option<BorrowedFd<'_>> {
+        self.sockets.as_ref().and_then(Supervisor::asleep)
+    }
+
+    /// Most commands never call: threads are started for those that do.
+    pub(crate) fn rise(&mut self) -> Result<(), Abort> {
+        match self.sockets.as_mut().map(Supervisor::rise) {
+            Some(Err(error)) => Err(fault("the supervisor of sockets can't start", &error)),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+
     /// Readable once a supervisor can't do its duty: the tree must not go on without it.
     pub(crate) fn failed(&self) -> Option<BorrowedFd<'_>> {
         self.sockets.as_ref().map(Supervisor::failed)

@@ -37,6 +37,8 @@ pub(super) struct Workers {
 #[derive(Debug, Default)]
 struct State {
     idle: Vec<Idle>,
+    /// Those about to be.
+    parking: usize,
     threads: usize,
     /// Numbers the threads.
     started: u64,
@@ -98,22 +100,29 @@ impl Workers {
         while let Some(next) = job.take() {
             let profile = next.carriage.request.profile.clone();
             let recipe = carry(next, spare.take(), &self.kept);
+            let Some(recipe) = recipe.filter(|_| self.begin_parking()) else { return };
             // A host that has no room for a spare says so to the next request.
-            let Some(parked) = recipe.and_then(|recipe| recipe.park(&self.kept).ok()) else {
-                return;
-            };
-            let Some(jobs) = self.wait_as(number, profile) else { return };
+            let parked = recipe.park(&self.kept);
+            let Some(jobs) = self.end_parking(parked.is_ok().then(|| (number, profile))) else { return };
+            let Ok(parked) = parked else { return };
             job = self.next(number, &jobs);
             spare = Some(parked).filter(|_| job.is_some());
         }
     }
 
-    /// None where enough wait already, or nobody will come.
-    fn wait_as(&self, thread: u64, profile: String) -> Option<Receiver<Job>> {
+    /// Not where enough wait already, or nobody will come.
+    fn begin_parking(&self) -> bool {
         let mut state = self.state();
-        if state.closed || state.idle.len() >= MOST {
-            return None;
-        }
+        let room = !state.closed && state.idle.len() + state.parking < MOST;
+        state.parking += usize::from(room);
+        room
+    }
+
+    /// Puts the thread among those who wait, if it has a spare.
+    fn end_parking(&self, waits: Option<(u64, String)>) -> Option<Receiver<Job>> {
+        let mut state = self.state();
+        state.parking -= 1;
+        let (thread, profile) = waits.filter(|_| !state.closed)?;
         let (give, jobs) = sync_channel(1);
         state.idle.push(Idle { thread, profile, give });
         Some(jobs)

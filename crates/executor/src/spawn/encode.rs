@@ -11,7 +11,9 @@ use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bytes, Code, Fault, Mode, Mount, MountKind, Network, Plan, Refusal, Requirement};
 
 use super::rights;
+use super::stem::{STASH, Template};
 use crate::Abort;
+use crate::cgroup;
 
 /// RLIMIT numbers of x86-64.
 const RLIMIT_CPU: u32 = 0;
@@ -46,6 +48,17 @@ pub(crate) struct Given {
     pub(crate) network: bool,
 }
 
+impl Given {
+    pub(crate) fn of_this_host(host: Option<&cgroup::Host>, network: bool) -> Self {
+        Self {
+            landlock_abi: stockade_sys::landlock_abi(),
+            is_root: rustix::process::geteuid().is_root(),
+            counts_cpu: host.is_some(),
+            network,
+        }
+    }
+}
+
 pub(crate) fn walls(ground: &Ground) -> u32 {
     let on = |requirement: Requirement| requirement != Requirement::Off;
     let mut walls = 0;
@@ -65,8 +78,11 @@ pub(crate) fn walls(ground: &Ground) -> u32 {
 }
 
 /// The binds that host root donates, in the order in which init takes them.
-pub(crate) fn donated(mounts: &[Mount], given: Given) -> impl Iterator<Item = &stockade_proto::Bind> {
-    mounts.iter().filter_map(move |mount| match &mount.kind {
+pub(crate) fn donated<'m>(
+    mounts: impl Iterator<Item = &'m Mount>,
+    given: Given,
+) -> impl Iterator<Item = &'m stockade_proto::Bind> {
+    mounts.filter_map(move |mount| match &mount.kind {
         MountKind::Bind(bind) if given.is_root => Some(bind),
         MountKind::Bind(_)
         | MountKind::Dir { .. }
@@ -84,6 +100,15 @@ pub(crate) fn donated(mounts: &[Mount], given: Given) -> impl Iterator<Item = &s
 }
 
 pub(crate) fn ground(ground: &Ground, given: Given) -> Result<OwnedFd, Abort> {
+    whole_ground(ground, &ground.mounts, "", given)
+}
+
+/// Of a stem: with all the mounts that its inits share, and what they are kept in meanwhile.
+pub(crate) fn stem(template: &Template, given: Given) -> Result<OwnedFd, Abort> {
+    whole_ground(template.ground(), template.mounts(), STASH, given)
+}
+
+fn whole_ground(ground: &Ground, mounts: &[Mount], stash: &str, given: Given) -> Result<OwnedFd, Abort> {
     let mut buffer = Buffer(Vec::with_capacity(8 * 1024));
     let mut writer = Writer::new(&mut buffer);
     writer.u32(if given.network { walls(ground) & !wall::NET } else { walls(ground) });
@@ -92,14 +117,16 @@ pub(crate) fn ground(ground: &Ground, given: Given) -> Result<OwnedFd, Abort> {
     writer.u32(u32::from(given.is_root));
     writer.u64(ground.limits.scratch_bytes);
     writer.text(ground.hostname.as_bytes());
-    write_mounts(&mut writer, &ground.mounts, given)?;
+    writer.text(stash.as_bytes());
+    write_mounts(&mut writer, mounts.iter(), given)?;
     sealed(&buffer.0)
 }
 
-/// `mounts` are those of the plan that are not in its ground.
-pub(crate) fn launch(plan: &Plan, mounts: &[Mount], given: Given, filter: &[u8]) -> Result<OwnedFd, Abort> {
+/// `mounts` are those of the plan that the sandbox does not stand on already.
+pub(crate) fn launch(plan: &Plan, mounts: &[&Mount], given: Given, filter: &[u8]) -> Result<OwnedFd, Abort> {
     // One descriptor of the packet is the launch itself.
-    if plan.mounts.len() > MAX_MOUNTS || donated(mounts, given).count() >= MAX_DONATIONS {
+    let donated = donated(mounts.iter().copied(), given).count();
+    if plan.mounts.len() > MAX_MOUNTS || donated >= MAX_DONATIONS {
         return Err(Refusal::new(
             Code::WorkspaceTooLarge,
             format!("the plan has {} mounts, more than a sandbox is built from", plan.mounts.len()),
@@ -121,11 +148,11 @@ fn sealed(bytes: &[u8]) -> Result<OwnedFd, Abort> {
     })
 }
 
-fn encode(plan: &Plan, mounts: &[Mount], given: Given, filter: &[u8]) -> Result<Vec<u8>, Abort> {
+fn encode(plan: &Plan, mounts: &[&Mount], given: Given, filter: &[u8]) -> Result<Vec<u8>, Abort> {
     let mut buffer = Buffer(Vec::with_capacity(16 * 1024));
     let mut writer = Writer::new(&mut buffer);
     writer.text(plan.cwd.as_slice());
-    write_mounts(&mut writer, mounts, given)?;
+    write_mounts(&mut writer, mounts.iter().copied(), given)?;
     let rules = plan.landlock.as_ref().map_or(&[][..], |landlock| &landlock.rules);
     let abi = if plan.landlock.is_some() { given.landlock_abi } else { 0 };
     writer.u64(rights::handled(abi));
@@ -133,7 +160,7 @@ fn encode(plan: &Plan, mounts: &[Mount], given: Given, filter: &[u8]) -> Result<
     writer.u32(count(rules.len()));
     for rule in rules {
         writer.text(rule.path.as_slice());
-        writer.u64(rights::allowed(rule.access, abi));
+        writer.u64(rights::of_rule(rule, abi));
     }
     let rlimits = rlimits(plan, given);
     writer.u32(count(rlimits.len()));
@@ -192,9 +219,13 @@ fn c_string(bytes: &Bytes) -> Result<CString, Abort> {
     })
 }
 
-fn write_mounts(writer: &mut Writer<'_, Buffer>, mounts: &[Mount], given: Given) -> Result<(), Abort> {
+fn write_mounts<'m>(
+    writer: &mut Writer<'_, Buffer>,
+    mut mounts: impl ExactSizeIterator<Item = &'m Mount>,
+    given: Given,
+) -> Result<(), Abort> {
     writer.u32(count(mounts.len()));
-    mounts.iter().try_for_each(|mount| write_mount(writer, mount, given))
+    mounts.try_for_each(|mount| write_mount(writer, mount, given))
 }
 
 fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, given: Given) -> Result<(), Abort> {

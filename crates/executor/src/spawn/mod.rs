@@ -5,6 +5,7 @@
 mod encode;
 mod network;
 mod rights;
+mod stem;
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -30,14 +31,16 @@ use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Requireme
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
 
 use crate::Abort;
-use crate::cgroup::{self, CgroupError, Group, TreeKill};
+use crate::cgroup::{self, CgroupError, Entry, Group, TreeKill};
 use crate::kept::Kept;
 use crate::live::Live;
 use crate::publish::Door;
 
 use encode::Given;
 use network::Lent;
-pub(crate) use network::Networks;
+pub(crate) use network::OwnNetworks;
+use stem::Stem;
+pub(crate) use stem::{Stems, Template};
 
 const INIT_NAME: &str = "stockade-init";
 const INIT_ARGV0: &CStr = c"stockade-init";
@@ -131,11 +134,84 @@ fn input(stdin: Stdin) -> Result<(Option<OwnedFd>, OwnedFd), Abort> {
 #[derive(Debug)]
 pub(crate) struct Parked {
     running: Option<Running>,
-    ground: Ground,
+    stands_on: StandsOn,
     stdin: Stdin,
     given: Given,
     /// Of the sandbox's init, for the owners of its mounts. Only for host root.
     user_namespace: Option<OwnedFd>,
+}
+
+#[derive(Debug)]
+enum StandsOn {
+    Ground(Ground),
+    /// Born of a stem: on everything that plans of one kind have in common.
+    Template(Template),
+}
+
+impl StandsOn {
+    fn ground(&self) -> &Ground {
+        match self {
+            Self::Ground(ground) => ground,
+            Self::Template(template) => template.ground(),
+        }
+    }
+
+    /// A root's stem is the sandbox's user, who has no right to root's groups: its inits go in by themselves.
+    const fn entry(&self, given: Given) -> Entry {
+        match self {
+            Self::Template(_) if given.is_root => Entry::Doors,
+            Self::Ground(_) | Self::Template(_) => Entry::Birth,
+        }
+    }
+}
+
+/// Whoever dies with its PID namespace is surely gone from the network's; and what can be left in it is known for the
+/// calls that the filter lets through.
+fn lends(ground: &Ground) -> bool {
+    ground.network == Separation::Sealed
+        && encode::walls(ground) & wall::PID != 0
+        && ground.layers.seccomp != Requirement::Off
+}
+
+/// What an init that is exec'd stands on from its first moment.
+struct Foot<'f> {
+    namespaces: Namespaces,
+    cgroup: Option<BorrowedFd<'f>>,
+    stdio: [BorrowedFd<'f>; 3],
+    ground: BorrowedFd<'f>,
+    network: Option<(&'f OwnNetworks, &'f Lent)>,
+}
+
+struct Newborn {
+    pid: u32,
+    pidfd: OwnedFd,
+    control: OwnedFd,
+}
+
+fn control_pair() -> Result<(OwnedFd, OwnedFd), Abort> {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|error| fault("the control socket could not be made", &error))
+}
+
+fn newborn(foot: &Foot<'_>) -> Result<Newborn, Abort> {
+    let program = open(&find_init()?, OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())
+        .map_err(|error| fault("stockade-init can't be opened", &error))?;
+    let (control, init_control) = control_pair()?;
+    let [stdin, stdout, stderr] = foot.stdio;
+    let spawn = Spawn {
+        namespaces: foot.namespaces,
+        cgroup: foot.cgroup,
+        program: program.as_fd(),
+        argv0: INIT_ARGV0,
+        fds: &[stdin, stdout, stderr, init_control.as_fd(), foot.ground],
+    };
+    let child = match foot.network {
+        Some((networks, lent)) => networks.inside(lent.fd(), || clone_init(&spawn)).flatten(),
+        None => clone_init(&spawn),
+    };
+    let child = child.map_err(|error| refuse_spawn(&error))?;
+    crate::descriptors::as_born(child.pid);
+    Ok(Newborn { pid: child.pid, pidfd: child.pidfd, control })
 }
 
 /// Starts an init that builds `ground` and then waits.
@@ -146,55 +222,28 @@ pub(crate) fn park(
     kept: Option<&Kept>,
 ) -> Result<Parked, Abort> {
     let walls = encode::walls(&ground);
-    // Whoever dies with its PID namespace is surely gone from the other; and what can be left in it is known for the calls
-    // that the filter lets through.
-    let lends = ground.network == Separation::Sealed
-        && walls & wall::PID != 0
-        && ground.layers.seccomp != Requirement::Off;
     // Without one, init makes its own, as ever.
-    let networks = kept.filter(|_| lends).and_then(|kept| kept.networks.as_ref());
+    let networks = kept.filter(|_| lends(&ground)).and_then(|kept| kept.networks.as_ref());
     let network = networks.and_then(|networks| networks.lend().ok());
-    let given = Given {
-        landlock_abi: stockade_sys::landlock_abi(),
-        is_root: rustix::process::geteuid().is_root(),
-        counts_cpu: host.is_some(),
-        network: network.is_some(),
-    };
-    let program = open(&find_init()?, OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())
-        .map_err(|error| fault("stockade-init can't be opened", &error))?;
+    let given = Given::of_this_host(host, network.is_some());
     let memfd = encode::ground(&ground, given)?;
-    let (control, init_control) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(|error| fault("the control socket could not be made", &error))?;
     let stdout = output_pipe()?;
     let stderr = output_pipe()?;
     let (own_stdin, init_stdin) = input(stdin)?;
     // On v2 the child is born inside its group; the v1 groups are made while init builds its root.
     let groups = kept.map(|kept| &kept.groups);
-    let group = host.map(|host| host.begin(&ground.limits, tree_kill(&ground), groups));
+    let group = host.map(|host| host.begin(&ground.limits, tree_kill(&ground), Entry::Birth, groups));
     let group = group.transpose().map_err(refuse_limits)?;
-    let spawn = Spawn {
+    let Newborn { pid, pidfd, control } = newborn(&Foot {
         namespaces: namespaces(walls),
         cgroup: group.as_ref().and_then(Group::clone_fd),
-        program: program.as_fd(),
-        argv0: INIT_ARGV0,
-        fds: &[
-            init_stdin.as_fd(),
-            stdout.theirs.as_fd(),
-            stderr.theirs.as_fd(),
-            init_control.as_fd(),
-            memfd.as_fd(),
-        ],
-    };
-    let child = match &network {
-        Some(lent) => lent.inside(|| clone_init(&spawn)).flatten(),
-        None => clone_init(&spawn),
-    };
-    let child = child.map_err(|error| refuse_spawn(&error))?;
-    drop((init_control, init_stdin, stdout.theirs, stderr.theirs));
-    crate::descriptors::as_born(child.pid);
+        stdio: [init_stdin.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd()],
+        ground: memfd.as_fd(),
+        network: networks.zip(network.as_ref()),
+    })?;
+    drop((init_stdin, stdout.theirs, stderr.theirs));
     let running = Running {
-        pidfd: child.pidfd,
+        pidfd,
         control,
         stdout: Some(stdout.ours),
         stderr: Some(stderr.ours),
@@ -204,21 +253,70 @@ pub(crate) fn park(
         network,
         live: None,
     };
-    let mut parked = Parked { running: Some(running), ground, stdin, given, user_namespace: None };
-    parked.settle(child.pid, host)?;
+    let stands_on = StandsOn::Ground(ground);
+    let mut parked = Parked { running: Some(running), stands_on, stdin, given, user_namespace: None };
+    parked.settle(pid, host)?;
     Ok(parked)
 }
 
-impl Parked {
-    pub(crate) fn ground(&self) -> &Ground {
-        &self.ground
+/// The same, born of a stem. None where there is none for it, or it can't do it.
+pub(crate) fn park_on(
+    template: Template,
+    stdin: Stdin,
+    host: Option<&cgroup::Host>,
+    kept: &Kept,
+) -> Option<Parked> {
+    let given = Given::of_this_host(host, false);
+    let (limits, tree) = (template.ground().limits.clone(), tree_kill(template.ground()));
+    let stem = kept.stems.find(&template, given)?;
+    let stands_on = StandsOn::Template(template);
+    let entry = stands_on.entry(given);
+    if host.is_some_and(|host| !host.takes(&limits, tree, entry)) {
+        return None;
     }
+    let born = || {
+        let group = host.map(|host| host.begin(&limits, tree, entry, Some(&kept.groups)));
+        let group = group.transpose().map_err(refuse_limits)?;
+        let (running, pid) = born_of(&stem, group, stdin)?;
+        let running = Some(running);
+        let mut parked = Parked { running, stands_on, stdin, given, user_namespace: None };
+        parked.settle(pid, host)?;
+        Ok::<_, Abort>(parked)
+    };
+    // What is wrong is told by the sandbox that is made in its place.
+    born().inspect_err(|_| kept.stems.forget(&stem)).ok()
+}
 
-    /// The same sandbox for another request, if it stands on the same ground and is alive. The deadline is none of
-    /// init's business, and may be another.
-    pub(crate) fn onto(mut self, ground: &Ground, stdin: Stdin) -> Option<Self> {
-        self.ground.limits.wall_ms = ground.limits.wall_ms;
-        let fits = self.ground == *ground && self.stdin == stdin;
+fn born_of(stem: &Stem, group: Option<Group>, stdin: Stdin) -> Result<(Running, u32), Abort> {
+    let stdout = output_pipe()?;
+    let stderr = output_pipe()?;
+    let (own_stdin, init_stdin) = input(stdin)?;
+    let (control, init_control) = control_pair()?;
+    let network = stem.lend();
+    let fds = [init_stdin.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), init_control.as_fd()];
+    let cgroup = group.as_ref().and_then(Group::clone_fd);
+    let (pid, pidfd) = stem
+        .bear(fds, network.as_ref(), cgroup)
+        .map_err(|error| fault("the sandbox process could not be created", &error))?;
+    let running = Running {
+        pidfd,
+        control,
+        stdout: Some(stdout.ours),
+        stderr: Some(stderr.ours),
+        stdin: own_stdin,
+        group,
+        has_pid_namespace: true,
+        network,
+        live: None,
+    };
+    Ok((running, pid))
+}
+
+impl Parked {
+    /// The same sandbox for another request, if it stands on the same ground and is alive. Whether the plan fits, too, is
+    /// seen when there is one.
+    pub(crate) fn onto(self, ground: &Ground, stdin: Stdin) -> Option<Self> {
+        let fits = self.stands_on.ground().serves(ground) && self.stdin == stdin;
         let alive = self.running.as_ref().is_some_and(|running| {
             let mut end = [PollFd::new(&running.pidfd, PollFlags::IN)];
             poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
@@ -229,20 +327,24 @@ impl Parked {
     /// What init needs from outside to build its ground, and the groups that the gate leads into.
     fn settle(&mut self, pid: u32, host: Option<&cgroup::Host>) -> Result<(), Abort> {
         let Some(running) = &mut self.running else { return Ok(()) };
-        if encode::walls(&self.ground) & wall::USER != 0 {
+        let ground = self.stands_on.ground();
+        if encode::walls(ground) & wall::USER != 0 {
             let proc = open_proc(pid)?;
             prove_network(running.network.as_ref(), proc.as_fd())?;
-            write_maps(&self.ground, proc.as_fd(), self.given)?;
-            if self.given.is_root {
-                let namespace = openat(&proc, "ns/user", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
-                    .map_err(|error| fault("the sandbox's user namespace can't be opened", &error))?;
-                self.user_namespace = Some(namespace);
+            match &self.stands_on {
+                StandsOn::Ground(ground) => {
+                    let namespace = give_identity(ground, proc.as_fd(), self.given)?;
+                    let trees = donate(ground.mounts.iter(), namespace.as_ref(), self.given)?;
+                    tell(&running.control, ToInit::Mapped, &borrowed(&trees))?;
+                    self.user_namespace = namespace;
+                }
+                // It has all that from its stem.
+                StandsOn::Template(_) => {}
             }
-            let trees = donate(&self.ground.mounts, self.user_namespace.as_ref(), self.given)?;
-            tell(&running.control, ToInit::Mapped, &borrowed(&trees))?;
         }
         if let (Some(host), Some(group)) = (host, &mut running.group) {
-            host.complete(group, &self.ground.limits, tree_kill(&self.ground)).map_err(refuse_limits)?;
+            let entry = self.stands_on.entry(self.given);
+            host.complete(group, &ground.limits, tree_kill(ground), entry).map_err(refuse_limits)?;
         }
         let doors = running.group.as_ref().map(Group::doors).transpose().map_err(refuse_limits)?;
         tell(&running.control, ToInit::Go, &doors.unwrap_or_default())
@@ -250,9 +352,12 @@ impl Parked {
 
     /// Hands over the plan.
     pub(crate) fn launch(mut self, plan: &Plan, execution: &str, doors: Vec<Door>) -> Result<Running, Abort> {
-        let rest = self.rest(plan)?;
+        let rest = self.rest(plan).ok_or_else(|| {
+            fault("the plan does not fit the sandbox that was made for it", &"this is a bug")
+        })?;
         let filter = filter(plan)?;
-        let mut donations = vec![encode::launch(plan, rest, self.given, &filter)?];
+        let mut donations = vec![encode::launch(plan, &rest, self.given, &filter)?];
+        let rest = rest.iter().copied();
         donations.append(&mut donate(rest, self.user_namespace.as_ref(), self.given)?);
         let Some(running) = &mut self.running else {
             return Err(fault("the sandbox is gone", &"it was launched before"));
@@ -263,9 +368,13 @@ impl Parked {
         self.running.take().ok_or_else(|| fault("the sandbox is gone", &"it was launched before"))
     }
 
-    /// The plan's mounts beyond the ground: a plan that does not stand on this ground is not launched on it.
-    fn rest<'p>(&self, plan: &'p Plan) -> Result<&'p [Mount], Abort> {
-        let ground = &self.ground;
+    pub(crate) fn fits(&self, plan: &Plan) -> bool {
+        self.rest(plan).is_some()
+    }
+
+    /// The plan's mounts beyond those that it stands on: a plan that does not stand on these is not launched here.
+    fn rest<'p>(&self, plan: &'p Plan) -> Option<Vec<&'p Mount>> {
+        let ground = self.stands_on.ground();
         let same = plan.layers == ground.layers
             && plan.mode == ground.mode
             && match ground.network {
@@ -274,12 +383,17 @@ impl Parked {
                 Separation::WithWays => plan.network != Network::Inherit,
             }
             && plan.identity == ground.identity
-            && plan.limits == ground.limits
+            && plan.limits.is_same_but_for_the_deadline(&ground.limits)
             && plan.hostname == ground.hostname;
-        plan.mounts
-            .strip_prefix(ground.mounts.as_slice())
-            .filter(|_| same)
-            .ok_or_else(|| fault("the plan does not fit the sandbox that was made for it", &"this is a bug"))
+        if !same {
+            return None;
+        }
+        match &self.stands_on {
+            StandsOn::Ground(ground) => {
+                Some(plan.mounts.strip_prefix(ground.mounts.as_slice())?.iter().collect())
+            }
+            StandsOn::Template(template) => template.rest(plan),
+        }
     }
 }
 
@@ -299,6 +413,17 @@ impl Drop for Parked {
             network.give_back();
         }
     }
+}
+
+/// Writes the maps; for host root, gives the user namespace.
+fn give_identity(ground: &Ground, proc: BorrowedFd<'_>, given: Given) -> Result<Option<OwnedFd>, Abort> {
+    write_maps(ground, proc, given)?;
+    if !given.is_root {
+        return Ok(None);
+    }
+    openat(proc, "ns/user", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
+        .map(Some)
+        .map_err(|error| fault("the sandbox's user namespace can't be opened", &error))
 }
 
 fn refuse_limits(error: CgroupError) -> Abort {
@@ -402,7 +527,11 @@ fn write_maps(ground: &Ground, proc: BorrowedFd<'_>, given: Given) -> Result<(),
 
 /// Host root opens the trees itself: the sandbox's uid could not even reach `/root`, and only host
 /// root may map owners.
-fn donate(mounts: &[Mount], user_namespace: Option<&OwnedFd>, given: Given) -> Result<Vec<OwnedFd>, Abort> {
+fn donate<'m>(
+    mounts: impl Iterator<Item = &'m Mount>,
+    user_namespace: Option<&OwnedFd>,
+    given: Given,
+) -> Result<Vec<OwnedFd>, Abort> {
     let mut trees = Vec::new();
     for bind in encode::donated(mounts, given) {
         let tree = detach(bind)?;

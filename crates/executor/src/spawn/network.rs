@@ -1,12 +1,14 @@
 //! Network namespaces for the sandboxes of a service. The kernel takes as long to make and to take back one as for
 //! everything else of a sandbox, so one in which nothing happened is used again: no packet, no socket left, no count
-//! changed, and nobody in it. Only host root can start a process in a namespace that is there already; for others
-//! init makes a new one each time, as for `stockade run`.
+//! changed, and nobody in it. They are made, and entered, by whoever has power over them: a stem over its own, host root
+//! over all; for others init makes a new one each time, as for `stockade run`.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,21 +29,24 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// What a command could have left in a namespace, beside sockets: packets, failed tries to send some, and labels that
 /// linger.
 const TRACES: [&str; 4] = ["dev", "snmp", "snmp6", "ip6_flowlabel"];
-const SOCKETS: &str = "/proc/thread-self/net/sockstat";
+const SOCKETS: &str = "sockstat";
+/// More than any of them holds.
 const TRACES_BYTES: usize = 8 * 1024;
 
-#[derive(Debug)]
+/// Those of one owner that wait.
+#[derive(Debug, Default)]
 pub(crate) struct Networks {
-    /// Where this process is, and every thread of it stays.
-    own: OwnedFd,
     /// In the order in which they are looked at.
     idle: Mutex<VecDeque<(Instant, Namespace)>>,
 }
 
+/// Held open are its files in `/proc`, too: to open them takes longer than to read them.
 #[derive(Debug)]
-struct Namespace {
+pub(crate) struct Namespace {
     fd: OwnedFd,
     ino: u64,
+    sockets: File,
+    files: Vec<File>,
     /// The counters of the unused namespace.
     traces: Vec<u8>,
 }
@@ -50,6 +55,118 @@ struct Namespace {
 #[derive(Debug)]
 pub(crate) struct Lent {
     namespace: Namespace,
+    networks: Arc<Networks>,
+}
+
+impl Namespace {
+    /// An unused one. `directory` is the `net` directory, in `/proc`, of somebody who is in there.
+    pub(super) fn new(fd: OwnedFd, directory: &Path) -> io::Result<Self> {
+        let sockets = File::open(directory.join(SOCKETS))?;
+        let mut files = Vec::with_capacity(TRACES.len());
+        for name in TRACES {
+            match File::open(directory.join(name)) {
+                Ok(file) => files.push(file),
+                // A kernel without IPv6 counts none of it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let ino = rustix::fs::fstat(&fd)?.st_ino;
+        let mut namespace = Self { fd, ino, sockets, files, traces: Vec::new() };
+        namespace.traces = namespace.look()?;
+        Ok(namespace)
+    }
+
+    fn look(&self) -> io::Result<Vec<u8>> {
+        let mut text = Vec::with_capacity(TRACES_BYTES);
+        self.files.iter().try_for_each(|file| read_again(file, &mut text))?;
+        Ok(text)
+    }
+
+    fn is_as_new(&self) -> io::Result<bool> {
+        let mut text = Vec::with_capacity(TRACES_BYTES);
+        read_again(&self.sockets, &mut text)?;
+        Ok(no_socket(&text) && self.look()? == self.traces)
+    }
+}
+
+/// The whole of a file of the kernel's, from its beginning.
+fn read_again(file: &File, text: &mut Vec<u8>) -> io::Result<()> {
+    let mut at = 0;
+    loop {
+        let before = text.len();
+        text.resize(before + TRACES_BYTES, 0);
+        let count = file.read_at(&mut text[before..], at)?;
+        text.truncate(before + count);
+        if count == 0 {
+            return Ok(());
+        }
+        at += count as u64;
+    }
+}
+
+/// Neither one that somebody holds nor a connection that is remembered.
+fn no_socket(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let count = |line: &str, what: &str| {
+        let mut words = text.lines().find_map(|text| text.strip_prefix(line))?.split_whitespace();
+        words.find(|word| *word == what)?;
+        words.next()?.parse::<u64>().ok()
+    };
+    count("sockets:", "used") == Some(0) && count("TCP:", "tw") == Some(0)
+}
+
+impl Networks {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<(Instant, Namespace)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that is as new, or a new one with its loopback up.
+    pub(super) fn lend(self: &Arc<Self>, make: impl FnOnce() -> io::Result<Namespace>) -> io::Result<Lent> {
+        while let Some((since, namespace)) = self.next() {
+            if since.elapsed() > AGE {
+                continue;
+            }
+            if namespace.is_as_new()? {
+                return Ok(Lent { namespace, networks: Arc::clone(self) });
+            }
+            if since.elapsed() < SETTLED {
+                self.idle().push_back((since, namespace));
+                break;
+            }
+        }
+        Ok(Lent { namespace: make()?, networks: Arc::clone(self) })
+    }
+
+    fn next(&self) -> Option<(Instant, Namespace)> {
+        self.idle().pop_front()
+    }
+}
+
+impl Lent {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.namespace.fd.as_fd()
+    }
+
+    /// As `stat` of a process's `ns/net` says it.
+    pub(crate) fn ino(&self) -> u64 {
+        self.namespace.ino
+    }
+
+    /// When nobody is in it any more. Dropped instead, it ends with the last who is.
+    pub(crate) fn give_back(self) {
+        let mut idle = self.networks.idle();
+        if idle.len() < MOST {
+            idle.push_back((Instant::now(), self.namespace));
+        }
+    }
+}
+
+/// Those that this process itself has power over: host root's.
+#[derive(Debug)]
+pub(crate) struct OwnNetworks {
+    /// Where this process is, and every thread of it stays.
+    home: OwnedFd,
     networks: Arc<Networks>,
 }
 
@@ -73,103 +190,31 @@ fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?)
 }
 
-impl Networks {
+impl OwnNetworks {
     /// None where this process is not host root.
-    pub(crate) fn new() -> Option<Arc<Self>> {
-        let own = || Some(OwnedFd::from(File::open("/proc/self/ns/net").ok()?));
-        let own = own().filter(|_| rustix::process::geteuid().is_root())?;
-        let networks = Arc::new(Self { own, idle: Mutex::default() });
+    pub(crate) fn new() -> Option<Self> {
+        let home = || Some(OwnedFd::from(File::open("/proc/self/ns/net").ok()?));
+        let home = home().filter(|_| rustix::process::geteuid().is_root())?;
+        let own = Self { home, networks: Arc::default() };
         // Root in a container may be nobody's root: then there is nothing to lend.
-        networks.lend().ok()?.give_back();
-        Some(networks)
+        own.lend().ok()?.give_back();
+        Some(own)
     }
 
-    fn idle(&self) -> MutexGuard<'_, VecDeque<(Instant, Namespace)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lend(&self) -> io::Result<Lent> {
+        self.networks.lend(|| {
+            let fd = new_network_namespace()?;
+            let other = fd.try_clone()?;
+            self.inside(other.as_fd(), || Namespace::new(fd, Path::new("/proc/thread-self/net"))).flatten()
+        })
     }
 
-    fn visit(&self, namespace: &Namespace) -> io::Result<Visit<'_>> {
-        enter(namespace.fd.as_fd())?;
-        Ok(Visit(self.own.as_fd()))
-    }
-
-    /// One that is as new, or a new one.
-    pub(crate) fn lend(self: &Arc<Self>) -> io::Result<Lent> {
-        while let Some((since, namespace)) = self.next() {
-            if since.elapsed() > AGE {
-                continue;
-            }
-            if self.is_as_new(&namespace)? {
-                return Ok(Lent { namespace, networks: Arc::clone(self) });
-            }
-            if since.elapsed() < SETTLED {
-                self.idle().push_back((since, namespace));
-                break;
-            }
-        }
-        let fd = new_network_namespace()?;
-        let ino = rustix::fs::fstat(&fd)?.st_ino;
-        let mut namespace = Namespace { fd, ino, traces: Vec::new() };
-        namespace.traces = {
-            let _visit = self.visit(&namespace)?;
-            traces()?
-        };
-        Ok(Lent { namespace, networks: Arc::clone(self) })
-    }
-
-    fn next(&self) -> Option<(Instant, Namespace)> {
-        self.idle().pop_front()
-    }
-
-    fn is_as_new(&self, namespace: &Namespace) -> io::Result<bool> {
-        let _visit = self.visit(namespace)?;
-        Ok(no_socket()? && traces()? == namespace.traces)
-    }
-}
-
-impl Lent {
     /// Does something in it, on this thread.
-    pub(crate) fn inside<T>(&self, act: impl FnOnce() -> T) -> io::Result<T> {
-        let _visit = self.networks.visit(&self.namespace)?;
+    pub(super) fn inside<T>(&self, namespace: BorrowedFd<'_>, act: impl FnOnce() -> T) -> io::Result<T> {
+        enter(namespace)?;
+        let _visit = Visit(self.home.as_fd());
         Ok(act())
     }
-
-    /// As `stat` of a process's `ns/net` says it.
-    pub(crate) fn ino(&self) -> u64 {
-        self.namespace.ino
-    }
-
-    /// When nobody is in it any more. Dropped instead, it ends with the last who is.
-    pub(crate) fn give_back(self) {
-        let mut idle = self.networks.idle();
-        if idle.len() < MOST {
-            idle.push_back((Instant::now(), self.namespace));
-        }
-    }
-}
-
-fn traces() -> io::Result<Vec<u8>> {
-    let mut text = Vec::with_capacity(TRACES_BYTES);
-    for name in TRACES {
-        match File::open(format!("/proc/thread-self/net/{name}")) {
-            Ok(mut file) => file.read_to_end(&mut text)?,
-            // A kernel without IPv6 counts none of it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
-    }
-    Ok(text)
-}
-
-/// Neither one that somebody holds nor a connection that is remembered.
-fn no_socket() -> io::Result<bool> {
-    let text = std::fs::read_to_string(SOCKETS)?;
-    let count = |line: &str, what: &str| {
-        let mut words = text.lines().find_map(|text| text.strip_prefix(line))?.split_whitespace();
-        words.find(|word| *word == what)?;
-        words.next()?.parse::<u64>().ok()
-    };
-    Ok(count("sockets:", "used") == Some(0) && count("TCP:", "tw") == Some(0))
 }
 
 #[cfg(test)]
@@ -180,8 +225,8 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
     use std::os::unix::net::{SocketAddr, UnixListener};
 
-    fn networks() -> Option<Arc<Networks>> {
-        let networks = Networks::new();
+    fn networks() -> Option<OwnNetworks> {
+        let networks = OwnNetworks::new();
         if networks.is_none() {
             eprintln!("skipped: only host root lends network namespaces");
         }
@@ -189,12 +234,12 @@ mod tests {
     }
 
     /// Whether the namespace that `act` was done in is lent again.
-    fn again<T>(networks: &Arc<Networks>, act: impl FnOnce() -> T) -> bool {
-        networks.idle().clear();
+    fn again<T>(networks: &OwnNetworks, act: impl FnOnce() -> T) -> bool {
+        networks.networks.idle().clear();
         let lent = networks.lend().unwrap();
         // Held, so that its number is nobody else's.
         let (ino, _held) = (lent.ino(), lent.namespace.fd.try_clone().unwrap());
-        let left = lent.inside(act).unwrap();
+        let left = networks.inside(lent.fd(), act).unwrap();
         lent.give_back();
         // The kernel frees what was closed when it has the time: longer than anybody waits for it here.
         let deadline = Instant::now() + SETTLED * 2;
@@ -236,7 +281,7 @@ mod tests {
         let Some(networks) = networks() else { return };
         let ino = || std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
         let (before, lent) = (ino(), networks.lend().unwrap());
-        assert_eq!(lent.inside(ino).unwrap(), lent.ino());
+        assert_eq!(networks.inside(lent.fd(), ino).unwrap(), lent.ino());
         assert_ne!(lent.ino(), before);
         assert_eq!(ino(), before);
         // Two at once are two.

@@ -1,7 +1,7 @@
 //! Landlock's bits: what each access class means, cut to what the kernel's ABI knows. One table;
 //! checked in a test against the `landlock` crate, which the libc-free init can't link.
 
-use stockade_proto::Access;
+use stockade_proto::{Access, LandlockRule};
 
 const EXECUTE: u64 = 1 << 0;
 const WRITE_FILE: u64 = 1 << 1;
@@ -37,7 +37,15 @@ pub(crate) const fn scoped(abi: u32) -> u64 {
     if abi >= 6 { SCOPE_ALL } else { 0 }
 }
 
-pub(crate) const fn allowed(access: Access, abi: u32) -> u64 {
+/// Rights that a rule on something other than a directory may hold: the kernel answers EINVAL to more.
+const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
+
+pub(crate) fn of_rule(rule: &LandlockRule, abi: u32) -> u64 {
+    let allowed = allowed(rule.access, abi);
+    if rule.is_dir { allowed } else { allowed & OF_FILES }
+}
+
+const fn allowed(access: Access, abi: u32) -> u64 {
     let wanted = match access {
         Access::List => READ_DIR,
         Access::Read => EXECUTE | READ_FILE | READ_DIR,
@@ -69,6 +77,7 @@ mod tests {
         let scopes: BitFlags<Scope> = landlock::Access::from_all(ABI::V6);
         assert_eq!(scoped(6), scopes.bits());
         assert_eq!(scoped(5), 0);
+        assert_eq!(OF_FILES, bits(AccessFs::from_file(ABI::V6)));
         let read: BitFlags<AccessFs> = AccessFs::from_read(ABI::V6);
         assert_eq!(allowed(Access::Read, 6), bits(read));
         assert_eq!(allowed(Access::Write, 6) & (MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV), 0);

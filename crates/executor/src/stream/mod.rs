@@ -15,7 +15,7 @@ use stockade_redact::Redactor;
 
 pub(crate) use events::Events;
 pub(crate) use feed::Feed;
-pub(crate) use relay::{CHUNK, Relay};
+pub(crate) use relay::{Buffer, Relay};
 
 /// Where one stream goes.
 #[derive(Debug, Clone, Copy)]

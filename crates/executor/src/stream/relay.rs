@@ -11,7 +11,29 @@ use super::Destination;
 use super::sink::{Sink, Written};
 
 /// One read. With a 1 MiB pipe this is where larger reads stop paying.
-pub(crate) const CHUNK: usize = 256 * 1024;
+const CHUNK: usize = 256 * 1024;
+/// The first read: most commands write less than this.
+const FIRST_CHUNK: usize = 16 * 1024;
+
+/// What is read into, one stream after the other. As large as it was ever worth.
+#[derive(Debug)]
+pub(crate) struct Buffer(Vec<u8>);
+
+impl Buffer {
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(FIRST_CHUNK))
+    }
+
+    fn read(&mut self, source: &OwnedFd) -> Result<&[u8], Errno> {
+        self.0.clear();
+        let count = rustix::io::read(source, rustix::buffer::spare_capacity(&mut self.0))?;
+        if count == self.0.capacity() && count < CHUNK {
+            // What is there stays; the next one is larger.
+            self.0.reserve_exact(CHUNK - count);
+        }
+        Ok(&self.0)
+    }
+}
 
 /// Less is not written on its own while more is coming: every write wakes the reader, and the few bytes
 /// that redaction held back from the chunk before would cost as much as the chunk.
@@ -113,24 +135,25 @@ impl<'a> Relay<'a> {
 
     /// Reads once. `allowance` is what the output limit still lets through; bytes beyond it are
     /// counted, not passed on.
-    pub(crate) fn pump(&mut self, buffer: &mut [u8], allowance: u64) -> std::io::Result<()> {
+    pub(crate) fn pump(&mut self, buffer: &mut Buffer, allowance: u64) -> std::io::Result<()> {
         let Some(source) = &self.source else {
             return Ok(());
         };
-        let count = match rustix::io::read(source, &mut *buffer) {
-            Ok(0) => {
+        let read = match buffer.read(source) {
+            Ok([]) => {
                 self.close();
                 return Ok(());
             }
-            Ok(count) => count,
+            Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
+        let count = read.len();
         let passed = usize::try_from(allowance).unwrap_or(usize::MAX).min(count);
         self.totals.bytes += count as u64;
         self.totals.dropped += (count - passed) as u64;
         let out = &mut self.out;
-        self.redaction.push(&buffer[..passed], &mut |bytes: &[u8]| out.emit(bytes));
+        self.redaction.push(&read[..passed], &mut |bytes: &[u8]| out.emit(bytes));
         out.flush();
         self.held_since = self.redaction.has_due().then(Instant::now);
         if matches!(self.out.sink, Sink::Closed) {
@@ -186,7 +209,7 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().unwrap();
         rustix::pipe::fcntl_setpipe_size(&write, 1 << 20).unwrap();
         let mut relay = Relay::new(read, Destination::Descriptor(theirs.as_fd()), &redactor);
-        let (mut buffer, mut seen) = (vec![0; CHUNK], Vec::new());
+        let (mut buffer, mut seen) = (Buffer(Vec::with_capacity(CHUNK)), Vec::new());
         let mut look = || {
             let mut bytes = vec![0; 1 << 20];
             while let Ok((count, _)) = recv(&ours, &mut bytes[..], RecvFlags::empty()) {

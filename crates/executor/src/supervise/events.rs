@@ -35,6 +35,7 @@ pub(super) struct Ready {
     pub(super) stderr_room: bool,
     pub(super) stdin: bool,
     pub(super) stdin_room: bool,
+    pub(super) call: bool,
     pub(super) unsupervised: bool,
     pub(super) event: bool,
     pub(super) event_room: bool,
@@ -54,7 +55,7 @@ impl Supervisor<'_> {
         type Slot = fn(&mut Ready) -> &mut bool;
         let live = self.running.live.as_ref().filter(|_| everything);
         let (stdin_pipe, stdin_wait) = self.feed.pipe();
-        let table: [(Option<BorrowedFd<'_>>, PollFlags, Slot); 15] = [
+        let table: [(Option<BorrowedFd<'_>>, PollFlags, Slot); 16] = [
             (everything.then(|| self.running.pidfd.as_fd()), PollFlags::IN, |ready| &mut ready.init),
             (
                 (everything && self.control_open).then(|| self.running.control.as_fd()),
@@ -83,6 +84,7 @@ impl Supervisor<'_> {
             (self.stderr.blocked_sink(), PollFlags::OUT, |ready| &mut ready.stderr_room),
             (self.feed.source().filter(|_| everything), PollFlags::IN, |ready| &mut ready.stdin),
             (stdin_pipe.filter(|_| everything), stdin_wait, |ready| &mut ready.stdin_room),
+            (live.and_then(crate::live::Live::asleep), PollFlags::IN, |ready| &mut ready.call),
             (live.and_then(crate::live::Live::failed), PollFlags::IN, |ready| &mut ready.unsupervised),
             (
                 live.filter(|_| self.events.wants_more()).map(|live| live.ledger.wake()),
@@ -135,7 +137,7 @@ impl Supervisor<'_> {
                 }
                 Some(FromInit::Ended { status, leaked }) => self.word = Some(Word::Ended { status, leaked }),
                 // The end of the stream, or nothing that our init would say: never listen again.
-                None => self.control_open = false,
+                Some(FromInit::Born { .. } | FromInit::Done) | None => self.control_open = false,
             }
         }
         Ok(())
@@ -254,7 +256,6 @@ impl Supervisor<'_> {
         if self.stdout.is_done() && self.stderr.is_done() {
             return Ok(());
         }
-        let mut buffer = vec![0; crate::stream::CHUNK];
         let mut deadline = Instant::now() + DRAIN;
         while !(self.stdout.is_done() && self.stderr.is_done()) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -272,7 +273,7 @@ impl Supervisor<'_> {
             }
             let before = self.stdout.totals().bytes + self.stderr.totals().bytes;
             let ready = self.wait(Some(left), Interest::Streams)?;
-            self.relay(ready, &mut buffer)?;
+            self.relay(ready)?;
             if self.stdout.totals().bytes + self.stderr.totals().bytes > before
                 || ready.stdout_room
                 || ready.stderr_room
@@ -314,7 +315,7 @@ impl Supervisor<'_> {
     /// The group must be empty and gone, whatever the outcome.
     pub(super) fn release_group(&mut self) {
         let Some(group) = self.running.group.take() else { return };
-        if !matches!(group.wait_empty(Instant::now()), Ok(true)) {
+        if !matches!(group.is_over(), Ok(true)) {
             if let Err(error) = group.kill() {
                 self.faults.push(format!("the cgroup could not be killed: {error}"));
             }

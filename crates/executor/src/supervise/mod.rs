@@ -15,7 +15,7 @@ use stockade_sys::{Ended, Rusage, SignalFd};
 use crate::Abort;
 use crate::live::Seen;
 use crate::spawn::Running;
-use crate::stream::{Events, Feed, Io, Relay};
+use crate::stream::{Buffer, Events, Feed, Io, Relay};
 
 use clock::Clock;
 pub use orders::{Order, OrderSender, Orders, orders};
@@ -80,6 +80,7 @@ struct Supervisor<'a> {
     feed: Feed<'a>,
     stdout: Relay<'a>,
     stderr: Relay<'a>,
+    buffer: Buffer,
     events: Events<'a>,
     clock: Clock,
     reason: Option<Reason>,
@@ -117,6 +118,7 @@ pub(crate) fn supervise(
         feed: Feed::new(io.stdin, stdin),
         stdout: Relay::new(stdout, io.stdout, io.redactor),
         stderr: Relay::new(stderr, io.stderr, io.redactor),
+        buffer: Buffer::new(),
         events: Events::new(io.events, io.redactor),
         clock: Clock::new(plan, begun),
         running,
@@ -143,21 +145,20 @@ pub(crate) fn supervise(
 impl Supervisor<'_> {
     /// The loop: until init, and with it the tree, is gone.
     fn until_gone(&mut self) -> Result<(), Abort> {
-        let mut buffer = vec![0; crate::stream::CHUNK];
         while self.ended.is_none() {
             let timeout = self.clock.next(&[self.stdout.release_at(), self.stderr.release_at()]);
             let ready = self.wait(timeout, events::Interest::Everything)?;
-            self.react(ready, &mut buffer)?;
+            self.react(ready)?;
             self.keep_deadlines()?;
         }
         Ok(())
     }
 
-    fn react(&mut self, ready: events::Ready, buffer: &mut [u8]) -> Result<(), Abort> {
+    fn react(&mut self, ready: events::Ready) -> Result<(), Abort> {
         if ready.control {
             self.read_control()?;
         }
-        self.relay(ready, buffer)?;
+        self.relay(ready)?;
         if ready.signal {
             self.read_signals()?;
         }
@@ -169,6 +170,11 @@ impl Supervisor<'_> {
         }
         if ready.out_of_memory {
             self.out_of_memory()?;
+        }
+        if ready.call
+            && let Some(live) = &mut self.running.live
+        {
+            live.rise()?;
         }
         if ready.unsupervised && self.reason.is_none() {
             self.reason = Some(Reason::Unsupervised);
@@ -192,7 +198,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn relay(&mut self, ready: events::Ready, buffer: &mut [u8]) -> Result<(), Abort> {
+    fn relay(&mut self, ready: events::Ready) -> Result<(), Abort> {
         let broken = |error: std::io::Error| fault("the command's output could not be read", &error);
         if ready.stdout_room {
             self.stdout.flush();
@@ -202,11 +208,11 @@ impl Supervisor<'_> {
         }
         if ready.stdout {
             let allowance = self.allowance();
-            self.stdout.pump(buffer, allowance).map_err(broken)?;
+            self.stdout.pump(&mut self.buffer, allowance).map_err(broken)?;
         }
         if ready.stderr {
             let allowance = self.allowance();
-            self.stderr.pump(buffer, allowance).map_err(broken)?;
+            self.stderr.pump(&mut self.buffer, allowance).map_err(broken)?;
         }
         let dropped = self.stdout.totals().dropped + self.stderr.totals().dropped;
         if dropped > 0 && self.reason.is_none() {

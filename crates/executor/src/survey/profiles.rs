@@ -47,6 +47,10 @@ impl Profiles {
         }
     }
 
+    pub(super) fn without_workspace(self) -> Self {
+        Self { workspace: None, ..self }
+    }
+
     /// Where profiles of a place lie; the built-ins lie nowhere.
     pub fn directory(&self, place: Place) -> Option<PathBuf> {
         match place {

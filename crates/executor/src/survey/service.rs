@@ -4,18 +4,21 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
-use stockade_policy::{Place, ProfileText, Resolved, Sources};
+use stockade_policy::{Place, ProfileError, ProfileText, Resolved, Sources};
 use stockade_proto::link::{Owner, ServiceProfile};
 use stockade_proto::{Bytes, Code, Mode, Refusal};
 
 use super::Profiles;
 use super::profiles::MAX_PROFILE_BYTES;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct ServiceProfiles {
     known: BTreeMap<(Owner, String), ServiceProfile>,
     walls_required: bool,
+    /// What those that were asked for came to, for workspaces without a word of their own.
+    resolved: Mutex<BTreeMap<String, Resolved>>,
 }
 
 impl ServiceProfiles {
@@ -41,7 +44,7 @@ impl ServiceProfiles {
             }
             known.insert(key, profile);
         }
-        Ok(Self { known, walls_required: false })
+        Ok(Self { known, walls_required: false, resolved: Mutex::default() })
     }
 
     /// From here on, a profile without walls is refused, wherever it comes from.
@@ -61,16 +64,36 @@ impl ServiceProfiles {
         ))
     }
 
-    /// Of the files, only a workspace's and those that are built in.
-    pub(crate) fn before(&self, files: Profiles) -> ServiceFirst<'_> {
-        ServiceFirst { service: self, files }
+    /// Of the files, only a workspace's and those that are built in. What is not a workspace's never changes.
+    pub(crate) fn resolve(&self, name: &str, files: Profiles) -> Result<Resolved, ProfileError> {
+        let sources = ServiceFirst { service: self, files };
+        if sources.find(Place::Workspace, name)?.is_some() {
+            return stockade_policy::resolve(name, &sources);
+        }
+        let resolved = || self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = resolved().get(name).cloned();
+        match known {
+            Some(known) => Ok(known),
+            None => {
+                let found = stockade_policy::resolve(name, &sources.without_workspace())?;
+                resolved().insert(name.to_owned(), found.clone());
+                Ok(found)
+            }
+        }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct ServiceFirst<'s> {
+struct ServiceFirst<'s> {
     service: &'s ServiceProfiles,
     files: Profiles,
+}
+
+impl ServiceFirst<'_> {
+    /// A file that came since nobody was found is not to be kept for other workspaces.
+    fn without_workspace(self) -> Self {
+        Self { files: self.files.without_workspace(), ..self }
+    }
 }
 
 impl Sources for ServiceFirst<'_> {

@@ -17,25 +17,33 @@ mod verify;
 use stockade_launch::Stage;
 
 pub(crate) use place::Places;
+pub(crate) use session::apply as leave_session;
 
 use crate::context::{Context, Failure};
 
 type Apply = fn(&mut Context) -> Result<(), Failure>;
 
-pub(crate) const STAGES: [(Stage, Apply); 17] = [
+/// What inits of one stem have in common, and an init alone does first.
+pub(crate) const GROUNDWORK: [(Stage, Apply); 5] = [
     // Before anything that can wait: if the executor dies, so do we; nobody may look into us.
     (Stage::Session, session::apply),
     // Everything below happens in them. They belong to the user namespace that we were born in.
     (Stage::Namespaces, session::namespaces),
     // The maps exist once the executor says so; ids decide what may be opened below.
     (Stage::Identity, identity::apply),
-    // While keyctl is still allowed.
-    (Stage::Keyring, settings::keyring),
     (Stage::Hostname, settings::hostname),
-    // Needs capabilities over the network namespace.
-    (Stage::Network, settings::network),
     // Needs the host's paths and capabilities over the mount namespace.
     (Stage::Ground, root::ground),
+];
+
+/// What is one execution's alone.
+pub(crate) const EXECUTION: [(Stage, Apply); 13] = [
+    // While keyctl is still allowed.
+    (Stage::Keyring, settings::keyring),
+    // Needs capabilities over the network namespace.
+    (Stage::Network, settings::network),
+    // Needs the PID namespace for its proc; on an init alone the ground has all of it.
+    (Stage::Own, root::own),
     // Into the cgroups that the executor has made meanwhile; their namespace is made there.
     (Stage::Gate, session::gate),
     // Everything above is the same for every plan of a host and profile; an init parks here.

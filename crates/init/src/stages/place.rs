@@ -135,6 +135,10 @@ impl Places {
         symlinkat(to, directory, name)
     }
 
+    pub(crate) fn mount(&mut self, target: &'static CStr, tree: &Fd, is_dir: bool) -> Result<(), Errno> {
+        if is_dir { self.mount_directory(target, PARENT_MODE, tree) } else { self.mount_file(target, tree) }
+    }
+
     pub(crate) fn mount_directory(
         &mut self,
         target: &'static CStr,

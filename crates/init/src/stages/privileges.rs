@@ -12,6 +12,10 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     }
     no_new_privs()?;
     if context.ground.has(wall::USER) {
+        // A stem has done it for all that are born of it: they only hold what they have.
+        if !context.ground.is_stems() {
+            drop_bounding_set()?;
+        }
         drop_capabilities()?;
     } else if context.ground.is_root {
         // Leaving uid 0 empties the sets; the bounding set must go while we may still touch it.

@@ -1,6 +1,8 @@
 //! Builds the new root: one row of the launch, one mount. Child, inside the user and mount
 //! namespaces, with capabilities over them; host paths can still be named.
 
+mod stem;
+
 use core::ffi::CStr;
 
 use stockade_launch::{MountStep, Mounts, wall};
@@ -28,17 +30,23 @@ pub(crate) fn ground(context: &mut Context) -> Result<(), Failure> {
         return Ok(());
     }
     make_private()?;
+    if context.ground.is_stems() {
+        return stem::ground(context);
+    }
     // Over the host's `/proc`, which every host has and no step needs: it goes with the old root, which
     // costs one wait of the kernel's less than unmounting it by itself.
     let scratch = scratch(&open_path(&CWD, c"/proc")?, context.ground.scratch_bytes).about(b"scratch")?;
-    let root = fs_context(c"tmpfs", &ROOT_OPTIONS, SAFE).about(b"tmpfs")?;
-    // On top of the old root: no directory of the host is needed to stand on.
-    move_onto(&root, &open_path(&CWD, c"/")?).about(b"/")?;
+    let root = new_root()?;
     let masks = masks(&scratch).about(b"masks")?;
     let mut new = NewRoot { places: Places::new(root), scratch, masks, scratches: 0 };
     build(&mut new, context.ground.mounts, &mut context.donations)?;
     context.root = Some(new);
     Ok(())
+}
+
+/// What inits of one stem can't share: everything private, and their proc. Born of it, in a copy of its mounts.
+pub(crate) fn own(context: &mut Context) -> Result<(), Failure> {
+    if context.ground.is_stems() { stem::own(context) } else { Ok(()) }
 }
 
 /// The rest of the plan's mounts.
@@ -59,8 +67,21 @@ fn build(new: &mut NewRoot, mounts: Mounts<'static>, donations: &mut [Option<Fd>
     Ok(())
 }
 
+/// On top of the old one: no directory of the host is needed to stand on.
+fn new_root() -> Result<Fd, Failure> {
+    let root = fs_context(c"tmpfs", &ROOT_OPTIONS, SAFE).about(b"tmpfs")?;
+    move_onto(&root, &open_path(&CWD, c"/")?).about(b"/")?;
+    Ok(root)
+}
+
 /// One tmpfs behind every private directory, so that one size bounds them all; the masks live in it too.
 fn scratch(host: &Fd, size: u64) -> Result<Fd, Errno> {
+    let scratch = scratch_fs(size)?;
+    move_onto(&scratch, host)?;
+    Ok(scratch)
+}
+
+fn scratch_fs(size: u64) -> Result<Fd, Errno> {
     let (mut bytes, mut inodes) = ([0; 24], [0; 24]);
     let options = [
         (c"mode", c"0700"),
@@ -68,9 +89,7 @@ fn scratch(host: &Fd, size: u64) -> Result<Fd, Errno> {
         // Empty files cost memory too.
         (c"nr_inodes", decimal((size / BYTES_PER_INODE).max(FEWEST_INODES), &mut inodes)?),
     ];
-    let scratch = fs_context(c"tmpfs", &options, SAFE)?;
-    move_onto(&scratch, host)?;
-    Ok(scratch)
+    fs_context(c"tmpfs", &options, SAFE)
 }
 
 fn masks(scratch: &Fd) -> Result<[Fd; 2], Errno> {
@@ -97,19 +116,9 @@ impl Builder<'_> {
             MountStep::File { mode, contents } => fill(&places.new_file(target, mode)?, contents),
             MountStep::Symlink { to } => places.symlink(target, to),
             MountStep::Scratch { mode } => self.private(target, mode),
-            MountStep::BindPath { source, dev, ino, is_dir, writable } => {
-                let found = open_path(&CWD, source)?;
-                let stat = stat(&found)?;
-                // Someone put another object there since the plan was made.
-                if (stat.dev, stat.ino) != (dev, ino) {
-                    return Err(Errno::STALE);
-                }
-                self.bind(target, &bind_tree(&found)?, is_dir, writable)
-            }
-            MountStep::BindDonated { is_dir, writable } => {
-                let tree = donations.get_mut(self.donated).and_then(Option::take).ok_or(Errno::BADMSG)?;
-                self.donated += 1;
-                self.bind(target, &tree, is_dir, writable)
+            MountStep::BindPath { is_dir, .. } | MountStep::BindDonated { is_dir, .. } => {
+                let tree = bound(step, &mut self.donated, donations)?;
+                places.mount(target, &tree, is_dir)
             }
             MountStep::Proc => {
                 let proc = fs_context(c"proc", &[], SAFE.and(Attr::NOEXEC))?;
@@ -120,11 +129,7 @@ impl Builder<'_> {
                 let pts = fs_context(c"devpts", &options, Attr::NOSUID.and(Attr::NOEXEC))?;
                 places.mount_directory(target, 0o755, &pts)
             }
-            MountStep::Device => {
-                let tree = bind_tree(&open_path(&CWD, target)?)?;
-                set_attr(&tree, Attr::NOSUID.and(Attr::NOEXEC))?;
-                places.mount_file(target, &tree)
-            }
+            MountStep::Device => device(places, target),
             MountStep::Mask { is_dir, optional } => self.over(target, optional, |new, _| {
                 let [file, directory] = &new.masks;
                 let tree = bind_tree(if is_dir { directory } else { file })?;
@@ -169,16 +174,6 @@ impl Builder<'_> {
         Ok(tree)
     }
 
-    fn bind(&mut self, target: &'static CStr, tree: &Fd, is_dir: bool, writable: bool) -> Result<(), Errno> {
-        let attr = if writable { SAFE } else { SAFE.and(Attr::RDONLY) };
-        set_attr_recursive(tree, attr)?;
-        if is_dir {
-            self.new.places.mount_directory(target, 0o755, tree)
-        } else {
-            self.new.places.mount_file(target, tree)
-        }
-    }
-
     /// Something new on top of what is at `target` already.
     fn over(
         &mut self,
@@ -195,6 +190,45 @@ impl Builder<'_> {
             Err(errno) => Err(errno),
         }
     }
+}
+
+/// What a bind step shows, with its attributes. A donated tree is the next one.
+fn bound(step: MountStep<'static>, donated: &mut usize, donations: &mut [Option<Fd>]) -> Result<Fd, Errno> {
+    let (tree, writable) = match step {
+        MountStep::BindPath { source, dev, ino, writable, .. } => {
+            let found = open_path(&CWD, source)?;
+            let stat = stat(&found)?;
+            // Someone put another object there since the plan was made.
+            if (stat.dev, stat.ino) != (dev, ino) {
+                return Err(Errno::STALE);
+            }
+            (bind_tree(&found)?, writable)
+        }
+        MountStep::BindDonated { writable, .. } => {
+            let tree = donations.get_mut(*donated).and_then(Option::take).ok_or(Errno::BADMSG)?;
+            *donated += 1;
+            (tree, writable)
+        }
+        MountStep::Dir { .. }
+        | MountStep::File { .. }
+        | MountStep::Symlink { .. }
+        | MountStep::Scratch { .. }
+        | MountStep::Proc
+        | MountStep::DevPts
+        | MountStep::Device
+        | MountStep::Mask { .. }
+        | MountStep::Cover { .. }
+        | MountStep::Protect { .. }
+        | MountStep::Pin => return Err(Errno::INVAL),
+    };
+    set_attr_recursive(&tree, if writable { SAFE } else { SAFE.and(Attr::RDONLY) })?;
+    Ok(tree)
+}
+
+fn device(places: &mut Places, target: &'static CStr) -> Result<(), Errno> {
+    let tree = bind_tree(&open_path(&CWD, target)?)?;
+    set_attr(&tree, Attr::NOSUID.and(Attr::NOEXEC))?;
+    places.mount_file(target, &tree)
 }
 
 fn fill(file: &Fd, contents: &[u8]) -> Result<(), Errno> {

@@ -28,13 +28,11 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
 /// What we were not born in. The executor, which waits for our birth, goes on while these are made: a network
 /// namespace takes longer than the rest of us together.
 pub(crate) fn namespaces(context: &mut Context) -> Result<(), Failure> {
-    let table = [
-        (wall::MOUNT, Namespaces::MOUNT),
-        (wall::NET, Namespaces::NET),
-        (wall::PID, Namespaces::IPC),
-        (wall::UTS, Namespaces::UTS),
-    ];
-    let wanted = table.into_iter().filter(|(wall, _)| context.ground.has(*wall));
+    let shared = [(wall::MOUNT, Namespaces::MOUNT), (wall::UTS, Namespaces::UTS)];
+    // Those of a stem's inits they are born in.
+    let own = [(wall::NET, Namespaces::NET), (wall::PID, Namespaces::IPC)];
+    let own = own.into_iter().filter(|_| !context.ground.is_stems());
+    let wanted = shared.into_iter().chain(own).filter(|(wall, _)| context.ground.has(*wall));
     let wanted = wanted.fold(Namespaces::NONE, |all, (_, one)| all.and(one));
     if wanted != Namespaces::NONE {
         enter_new(wanted)?;

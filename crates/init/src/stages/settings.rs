@@ -32,7 +32,7 @@ pub(crate) fn hostname(context: &mut Context) -> Result<(), Failure> {
 }
 
 pub(crate) fn network(context: &mut Context) -> Result<(), Failure> {
-    if context.ground.has(wall::NET) {
+    if context.loopback_down {
         loopback_up().about(b"lo")?;
     }
     Ok(())

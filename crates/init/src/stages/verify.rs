@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 
 use stockade_launch::{CONTROL_FD, MountStep, Mounts, wall};
-use stockade_nolibc::{CWD, Errno, Fd, highest_foreign_fd, openat, own_status, read};
+use stockade_nolibc::{CWD, Errno, Fd, List, highest_foreign_fd, openat, own_status, read};
 
 use crate::context::{About, Context, Failure};
 
@@ -34,7 +34,7 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         return Err(unproven(b"seccomp is not in filter mode"));
     }
     if ground.has(wall::MOUNT) {
-        mounts(&Planned { ground: ground.mounts, launch: launch.mounts })?;
+        mounts(&Planned::new(ground.mounts, launch.mounts)?)?;
     }
     // While the kernel was asked the supervisor of sockets has begun.
     if context.offered[0].is_some() {
@@ -69,19 +69,14 @@ fn mounts(planned: &Planned) -> Result<(), Failure> {
         }
         match planned.covering(path) {
             None => return Err(unproven(b"a mount that is not in the plan")),
-            Some((target, must_be_read_only)) => {
-                if must_be_read_only && !read_only {
-                    return Err(unproven(target));
-                }
-                found += 1;
-            }
+            Some(row) if row.read_only && !read_only => return Err(unproven(row.target)),
+            Some(_) => found += 1,
         }
     }
     if !root_is_read_only {
         return Err(unproven(b"the root is writable"));
     }
-    let wanted = planned.steps().filter(|(_, step)| is_required_mount(step)).count();
-    if found < wanted { Err(unproven(b"a mount of the plan is missing")) } else { Ok(()) }
+    if found < planned.required { Err(unproven(b"a mount of the plan is missing")) } else { Ok(()) }
 }
 
 const fn is_required_mount(step: &MountStep<'_>) -> bool {
@@ -114,33 +109,40 @@ const fn must_be_read_only(step: &MountStep<'_>) -> bool {
     }
 }
 
-/// The mounts of the plan, in its two parts.
+/// A row of the plan that is a mount.
+#[derive(Clone, Copy)]
+struct Row {
+    target: &'static [u8],
+    read_only: bool,
+}
+
+/// The mounts of the plan, in its two parts, read once: every line of mountinfo is compared with all of them.
 struct Planned {
-    ground: Mounts<'static>,
-    launch: Mounts<'static>,
+    rows: List<Row>,
+    /// How many have to be there.
+    required: usize,
 }
 
 impl Planned {
-    fn steps(&self) -> impl Iterator<Item = (&'static CStr, MountStep<'static>)> {
-        self.ground.chain(self.launch)
+    fn new(ground: Mounts<'static>, launch: Mounts<'static>) -> Result<Self, Failure> {
+        let mut planned = Self { rows: List::with_room(ground.len() + launch.len())?, required: 0 };
+        for (target, step) in ground.chain(launch) {
+            if matches!(step, MountStep::Dir { .. } | MountStep::File { .. } | MountStep::Symlink { .. }) {
+                continue;
+            }
+            let (target, read_only) = (CStr::to_bytes(target), must_be_read_only(&step));
+            planned.rows.push(Row { target, read_only })?;
+            planned.required += usize::from(is_required_mount(&step));
+        }
+        Ok(planned)
     }
 
     /// The row of the plan whose mount `path` (as mountinfo writes it) is, or whose host tree brought it
     /// along: the one with the longest target. The planner never gives two rows one target.
-    fn covering(&self, path: &[u8]) -> Option<(&'static [u8], bool)> {
-        let mut best: Option<(&'static [u8], bool)> = None;
-        for (target, step) in self.steps() {
-            let bytes = CStr::to_bytes(target);
-            let same =
-                matches!(step, MountStep::Dir { .. } | MountStep::File { .. } | MountStep::Symlink { .. });
-            if same || !is_at_or_below(path, bytes) {
-                continue;
-            }
-            if best.is_none_or(|(seen, _)| bytes.len() > seen.len()) {
-                best = Some((bytes, must_be_read_only(&step)));
-            }
-        }
-        best
+    fn covering(&self, path: &[u8]) -> Option<Row> {
+        let rows = self.rows.as_slice().iter();
+        let above = rows.filter(|row| row.target.len() <= path.len() && is_at_or_below(path, row.target));
+        above.max_by_key(|row| row.target.len()).copied()
     }
 }
 

@@ -187,7 +187,8 @@ impl Stage {
         });
         let diagnosis = stockade_sockets::diagnosis().expect("the kernel has it");
         let sandbox = Sandbox { listener, landlock: outside.landlock, diagnosis };
-        let supervisor = prepared.and_then(|prepared| prepared.start(sandbox)).expect("started");
+        let mut supervisor = prepared.and_then(|prepared| prepared.start(sandbox)).expect("started");
+        supervisor.wake().expect("awake");
         link.write_all(b"!").expect("the scene listens");
         Self { child, link, supervisor: Some(supervisor), charge, seen }
     }

@@ -1,0 +1,152 @@
+//! The root of a stem, and what each of its inits puts into a copy of it. What lies in a private directory can't be
+//! mounted before that directory is there: the stem keeps such trees in its stash, beside a proc without which the kernel
+//! would refuse others.
+
+use core::ffi::CStr;
+
+use stockade_launch::{MountStep, Mounts};
+use stockade_nolibc::{
+    CWD, Errno, Fd, List, bind_tree, bind_tree_at, fs_context, mkdirat, move_onto, move_onto_name, open_path,
+};
+
+use super::{Builder, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, masks, new_root, scratch_fs};
+use crate::context::{About, Context, Failure, NewRoot};
+use crate::stages::pivot::enter;
+use crate::stages::place::Places;
+
+/// Names in the stash, beside the numbers of trees.
+const PROC: &CStr = c"proc";
+const SCRATCH: &CStr = c"scratch";
+
+/// Stem: everything that its inits share.
+pub(super) fn ground(context: &mut Context) -> Result<(), Failure> {
+    let host_proc = open_path(&CWD, c"/proc")?;
+    let mut places = Places::new(new_root()?);
+    let mounts = context.ground.mounts;
+    let private = Private::of(mounts)?;
+    let mut stashed: [Option<Fd>; MOST_STASHED] = [const { None }; MOST_STASHED];
+    let (mut donated, mut count) = (0, 0);
+    for (target, step) in mounts {
+        let mut build = || match step {
+            MountStep::BindPath { is_dir, .. } | MountStep::BindDonated { is_dir, .. } => {
+                let tree = bound(step, &mut donated, &mut context.donations)?;
+                if !private.has(target) {
+                    return places.mount(target, &tree, is_dir);
+                }
+                *stashed.get_mut(count).ok_or(Errno::BADMSG)? = Some(tree);
+                count += 1;
+                Ok(())
+            }
+            // What is in something private is made with it; a place for it has to be there.
+            _ if private.has(target) => Ok(()),
+            MountStep::Dir { mode } => places.make_directory(target, mode),
+            MountStep::Scratch { .. } | MountStep::DevPts => places.make_directory(target, 0o755),
+            MountStep::Proc => places.make_directory(target, 0o555),
+            MountStep::File { mode, contents } => fill(&places.new_file(target, mode)?, contents),
+            MountStep::Symlink { to } => places.symlink(target, to),
+            MountStep::Device => device(&mut places, target),
+            // Laid over what is there when an init is.
+            MountStep::Mask { .. } | MountStep::Cover { .. } | MountStep::Protect { .. } | MountStep::Pin => {
+                Ok(())
+            }
+        };
+        build().about(target.to_bytes())?;
+    }
+    stash(&places, context.ground.stash, &host_proc, &stashed).about(b"stash")?;
+    // Everything that is bound is bound already: the host's paths are needed no more.
+    enter(&places.root)
+}
+
+/// Binds below private directories: a few toolchains in a home.
+const MOST_STASHED: usize = 128;
+
+fn stash(places: &Places, at: &'static CStr, host_proc: &Fd, trees: &[Option<Fd>]) -> Result<(), Errno> {
+    let stash = fs_context(c"tmpfs", &ROOT_OPTIONS, SAFE)?;
+    let place = places.existing(at)?;
+    move_onto(&stash, &place)?;
+    mkdirat(&stash, SCRATCH, 0o700)?;
+    mkdirat(&stash, PROC, 0o700)?;
+    move_onto_name(&bind_tree(host_proc)?, &stash, PROC)?;
+    for (number, tree) in trees.iter().flatten().enumerate() {
+        let mut digits = [0; 24];
+        let name = decimal(number as u64, &mut digits)?;
+        // A directory or a file, as the tree is.
+        if stockade_nolibc::stat(tree)?.is_dir {
+            mkdirat(&stash, name, 0o700)?;
+        } else {
+            stockade_nolibc::make_file(&stash, name, 0o600)?;
+        }
+        move_onto_name(tree, &stash, name)?;
+    }
+    Ok(())
+}
+
+/// Init, born of the stem, in a copy of its mounts: all of them are its own to mount on and to let go of.
+pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
+    let places = Places::new(open_path(&CWD, c"/")?);
+    let stash = open_path(&CWD, context.ground.stash)?;
+    let scratch = scratch_fs(context.ground.scratch_bytes).about(b"scratch")?;
+    move_onto_name(&scratch, &stash, SCRATCH).about(b"scratch")?;
+    let masks = masks(&scratch).about(b"masks")?;
+    let mut new = NewRoot { places, scratch, masks, scratches: 0 };
+    let mut builder = Builder { new: &mut new, donated: 0 };
+    let mounts = context.ground.mounts;
+    let private = Private::of(mounts)?;
+    let mut stashed = 0;
+    for (target, step) in mounts {
+        let mut build = || match step {
+            MountStep::BindPath { is_dir, .. } | MountStep::BindDonated { is_dir, .. } => {
+                if !private.has(target) {
+                    return Ok(());
+                }
+                let mut digits = [0; 24];
+                let tree = bind_tree_at(&stash, decimal(stashed, &mut digits)?)?;
+                stashed += 1;
+                builder.new.places.mount(target, &tree, is_dir)
+            }
+            MountStep::Dir { .. }
+            | MountStep::File { .. }
+            | MountStep::Symlink { .. }
+            | MountStep::Device
+                if !private.has(target) =>
+            {
+                Ok(())
+            }
+            MountStep::Dir { .. }
+            | MountStep::File { .. }
+            | MountStep::Symlink { .. }
+            | MountStep::Device
+            | MountStep::Scratch { .. }
+            | MountStep::Proc
+            | MountStep::DevPts
+            | MountStep::Mask { .. }
+            | MountStep::Cover { .. }
+            | MountStep::Protect { .. }
+            | MountStep::Pin => builder.step(target, step, &mut []),
+        };
+        build().about(target.to_bytes())?;
+    }
+    context.root = Some(new);
+    Ok(())
+}
+
+/// What every init has its own of.
+struct Private(List<&'static [u8]>);
+
+impl Private {
+    fn of(mounts: Mounts<'static>) -> Result<Self, Errno> {
+        let mut list = List::with_room(mounts.len())?;
+        for (target, step) in mounts {
+            if matches!(step, MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts) {
+                list.push(target.to_bytes())?;
+            }
+        }
+        Ok(Self(list))
+    }
+
+    /// Whether that lies in one of them.
+    fn has(&self, target: &CStr) -> bool {
+        let below = |above: &&[u8]| matches!(target.to_bytes().strip_prefix(*above), Some([b'/', ..]));
+        self.0.as_slice().iter().any(below)
+    }
+}
