@@ -2,8 +2,10 @@
 //! (docs/design/0008); `stockade run` has none.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cgroup::Groups;
+use crate::lingering::Lingering;
 use crate::spawn::{OwnNetworks, Stems};
 
 #[derive(Debug)]
@@ -12,10 +14,23 @@ pub struct Kept {
     pub(crate) networks: Option<OwnNetworks>,
     pub(crate) groups: Arc<Groups>,
     pub(crate) stems: Stems,
+    pub(crate) lingering: Arc<Lingering>,
+}
+
+impl Kept {
+    /// Takes away what would be seen afterwards. Executions have ended before.
+    pub fn close(&self, within: Duration) {
+        self.lingering.close(within);
+    }
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { networks: OwnNetworks::new(), groups: Arc::default(), stems: Stems::default() }
+        Self {
+            networks: OwnNetworks::new(),
+            groups: Arc::default(),
+            stems: Stems::default(),
+            lingering: Arc::default(),
+        }
     }
 }

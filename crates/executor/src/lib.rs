@@ -6,6 +6,7 @@ pub mod cgroup;
 mod descriptors;
 mod enforcement;
 mod kept;
+mod lingering;
 mod live;
 mod placeholders;
 mod prepare;
@@ -51,9 +52,9 @@ impl From<ProfileError> for Abort {
 /// Runs one plan to its end. Whatever happens in between, nothing of it is left when this returns.
 pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Result<ExecutionResult, Abort> {
     let begun = Instant::now();
-    let Ready { plan, parked, limits: host, doors, .. } = ready;
+    let Ready { plan, parked, limits: host, doors, lingering, .. } = ready;
     let published = doors.iter().map(|door| door.at).collect();
-    let holds = placeholders::Holds::take(&plan)?;
+    let holds = placeholders::Holds::take(&plan, lingering)?;
     let running = parked.launch(&plan, execution, doors)?;
     // Init is at work; what others left behind can be removed meanwhile.
     let swept = host.and_then(|host| host.sweep_once());

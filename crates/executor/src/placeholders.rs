@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use stockade_proto::{Bytes, Code, Fault, MountKind, PlaceholderKind, Plan};
 
 use crate::Abort;
+use crate::lingering::Lingering;
 
 /// The mark: the sticky bit, and writable by nobody.
 const DIRECTORY_MARK: u32 = 0o1555;
@@ -32,13 +34,15 @@ const LONGEST_NAP: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Holds<'a> {
     plan: &'a Plan,
-    locks: Vec<OwnedFd>,
+    locks: Vec<(&'a Bytes, OwnedFd)>,
+    /// Where they go that may stand a little longer.
+    lingering: Option<Arc<Lingering>>,
 }
 
 impl<'a> Holds<'a> {
     /// Puts up what is missing, and locks all that the plan protects in the workspace.
-    pub(crate) fn take(plan: &'a Plan) -> Result<Self, Abort> {
-        let mut holds = Self { plan, locks: Vec::new() };
+    pub(crate) fn take(plan: &'a Plan, lingering: Option<Arc<Lingering>>) -> Result<Self, Abort> {
+        let mut holds = Self { plan, locks: Vec::new(), lingering };
         for target in protected(plan) {
             let held = hold(plan, target).map_err(|error| {
                 Fault::new(
@@ -47,7 +51,7 @@ impl<'a> Holds<'a> {
                     "Make the workspace writable for you, or create that name yourself.",
                 )
             })?;
-            holds.locks.extend(held);
+            holds.locks.extend(held.map(|lock| (target, lock)));
         }
         Ok(holds)
     }
@@ -58,18 +62,29 @@ impl<'a> Holds<'a> {
     }
 
     fn let_go(&mut self) -> Vec<String> {
-        if self.locks.is_empty() {
-            return Vec::new();
-        }
-        self.locks.clear();
         let mut faults = Vec::new();
-        for target in protected(self.plan) {
-            if let Err(error) = take_away(target.as_path(), kind_of(self.plan, target)) {
+        for (target, lock) in std::mem::take(&mut self.locks) {
+            let kind = kind_of(self.plan, target);
+            if is_marked(&lock, kind)
+                && let Some(lingering) = &self.lingering
+            {
+                match lingering.leave(target.to_path_buf(), kind, lock) {
+                    Ok(()) => continue,
+                    Err(lock) => drop(lock),
+                }
+            } else {
+                drop(lock);
+            }
+            if let Err(error) = take_away(target.as_path(), kind) {
                 faults.push(format!("{target} could not be removed: {error}"));
             }
         }
         faults
     }
+}
+
+fn is_marked(lock: &OwnedFd, kind: PlaceholderKind) -> bool {
+    rustix::fs::fstat(lock).is_ok_and(|stat| stat.st_mode & 0o7777 == mark_of(kind))
 }
 
 impl Drop for Holds<'_> {
@@ -161,7 +176,7 @@ fn take_owner_of_parent(path: &Path) -> io::Result<()> {
 }
 
 /// Only what carries the mark and is still as it was made: anything else is a person's.
-fn take_away(path: &Path, kind: PlaceholderKind) -> io::Result<()> {
+pub(crate) fn take_away(path: &Path, kind: PlaceholderKind) -> io::Result<()> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if metadata.mode() & 0o7777 != mark_of(kind) {
         return Ok(());

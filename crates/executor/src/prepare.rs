@@ -12,6 +12,7 @@ use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requireme
 
 use crate::cgroup;
 use crate::kept::Kept;
+use crate::lingering::Lingering;
 use crate::publish::Door;
 use crate::spawn::{Parked, Template};
 use crate::survey::{Near, Outlook};
@@ -37,6 +38,7 @@ pub struct Ready {
     ground: Ground,
     pub(crate) limits: Option<Arc<cgroup::Host>>,
     pub(crate) doors: Vec<Door>,
+    pub(crate) lingering: Option<Arc<Lingering>>,
     outlook: Arc<Outlook>,
 }
 
@@ -117,7 +119,8 @@ impl Begun {
             }
         };
         let doors = publish::open(&plan)?;
-        Ok(Ready { plan, parked, ground, limits, doors, outlook })
+        let lingering = kept.map(|kept| Arc::clone(&kept.lingering));
+        Ok(Ready { plan, parked, ground, limits, doors, lingering, outlook })
     }
 }
 

@@ -23,8 +23,8 @@ pub use ran::{Ran, Running, said_no};
 pub use service::Service;
 pub use terminal::{read_to_close, read_until, terminal};
 pub use tree::{
-    await_process, cgroup_directories, children, command_line, descendants, find_marked, kill, kill_marked,
-    settle, status_kib,
+    await_process, cgroup_directories, children, command_line, descendants, find_marked, inits, kill,
+    kill_marked, settle, status_kib,
 };
 pub use world::{World, files_below, programs, stockade};
 

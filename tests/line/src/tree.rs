@@ -76,6 +76,17 @@ pub fn descendants(of: u32) -> Vec<u32> {
     found
 }
 
+/// Those of them that are the first of a PID namespace of their own: inits of sandboxes.
+pub fn inits(below: u32) -> Vec<u32> {
+    let is_first = |pid: &u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        let mut numbers = numbers.split_whitespace();
+        numbers.next().is_some() && numbers.next_back() == Some("1")
+    };
+    descendants(below).into_iter().filter(is_first).collect()
+}
+
 /// A line such as `VmHWM:` of `/proc/PID/status`, in KiB.
 pub fn status_kib(pid: u32, key: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -162,5 +162,6 @@ impl Workers {
             // What is left dies with this process.
             Ok(_) | Err(_) => {}
         }
+        self.kept.close(within);
     }
 }

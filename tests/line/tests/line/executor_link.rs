@@ -6,6 +6,7 @@ mod input;
 mod many;
 mod output;
 mod spares;
+mod stems;
 mod words;
 
 use stockade_line_tests::{Executor, World};

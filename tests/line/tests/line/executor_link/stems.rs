@@ -1,0 +1,155 @@
+//! Sandboxes that are born of a stem: the same walls as those that are made from nothing, and nothing in common with the
+//! ones before but what no command can change.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use stockade_line_tests::{Executor, World, descendants, inits, kill, request, until};
+
+use super::spares::{says, spare};
+use super::with_executor;
+
+/// Enough for a stem to be there.
+const SOME: usize = 4;
+
+/// A process of the executor's that is no sandbox.
+fn stem(executor: &Executor) -> Option<u32> {
+    let (all, inits) = (descendants(executor.running.pid()), inits(executor.running.pid()));
+    all.into_iter().find(|pid| !inits.contains(pid))
+}
+
+/// None where sandboxes of this user have no stem: root's can't be put into root's groups by one on cgroup v2 alone.
+async fn await_stem(executor: &Executor, world: &World) -> Option<u32> {
+    for _ in 0..SOME {
+        says(executor, request(world, "true")).await;
+        spare(executor);
+    }
+    let found = stem(executor);
+    if found.is_none() {
+        let hybrid = std::path::Path::new("/sys/fs/cgroup/pids").exists();
+        assert!(stockade_line_tests::am_root() && !hybrid, "there is no stem");
+        eprintln!("SKIP stems: host root has none on cgroup v2 alone");
+    }
+    found
+}
+
+fn namespace(pid: u32, kind: &str) -> u64 {
+    let path = format!("/proc/{pid}/ns/{kind}");
+    std::fs::metadata(&path).unwrap_or_else(|error| panic!("{path}: {error}")).ino()
+}
+
+/// What the kernel says of a command, numbers of mounts and devices left out.
+const WALLS: &str = "grep -E '^(Cap|NoNewPrivs|Seccomp:|Groups|Uid|Gid|NSpid)' /proc/self/status; \
+    cut -d' ' -f4-6 /proc/self/mountinfo | sed 's,/[0-9]*//deleted,,' | sort; ls -A / /sys /dev /run; \
+    cat /proc/net/dev /proc/net/unix | wc -l; readlink /proc/1/exe; ls /proc | grep -c '^[0-9]'; \
+    touch /x /sys/x /usr/x; hostname; id -u; umask; ls /proc/self/fd | wc -l; echo $PPID $$";
+
+#[test]
+fn the_walls_are_the_same() {
+    with_executor(async |world, executor| {
+        let script = format!("{{ {WALLS}; }} 2>&1");
+        let first = says(executor, request(world, &script)).await;
+        assert!(first.contains("NoNewPrivs:\t1") && first.contains("CapEff:\t0000000000000000"), "{first}");
+        if await_stem(executor, world).await.is_none() {
+            return;
+        }
+        for _ in 0..SOME {
+            assert_eq!(says(executor, request(world, &script)).await, first);
+        }
+    });
+}
+
+#[test]
+fn only_what_no_command_can_change_is_shared() {
+    with_executor(async |world, executor| {
+        let Some(stem) = await_stem(executor, world).await else { return };
+        let one = spare(executor);
+        let numbers = |pid| ["mnt", "pid", "ipc", "cgroup", "net"].map(|kind| namespace(pid, kind));
+        let (first, user) = (numbers(one), namespace(one, "user"));
+        assert_eq!(user, namespace(stem, "user"));
+        assert_ne!(user, namespace(std::process::id(), "user"));
+        // Held, so that their numbers are nobody else's.
+        let held: Vec<_> = ["mnt", "pid_for_children", "ipc", "cgroup"]
+            .map(|kind| std::fs::File::open(format!("/proc/{one}/ns/{kind}")).expect("it waits"))
+            .into();
+        says(executor, request(world, "echo > /dev/tcp/127.0.0.1/9 2> /dev/null; true")).await;
+        let two = until("another spare", || match inits(executor.running.pid()).as_slice() {
+            [two] if *two != one => Some(*two),
+            _ => None,
+        });
+        for (kind, (before, after)) in ["mnt", "pid", "ipc"].iter().zip(first.iter().zip(numbers(two))) {
+            assert_ne!(*before, after, "{kind}");
+        }
+        drop(held);
+    });
+}
+
+#[test]
+fn nothing_of_one_is_in_the_next() {
+    with_executor(async |world, executor| {
+        if await_stem(executor, world).await.is_none() {
+            return;
+        }
+        let leave = "echo x > /tmp/left; echo x > /dev/shm/left; echo x > ~/left; mkdir ~/.cargo 2> /dev/null; \
+            (sleep 1000 &); echo x > here";
+        says(executor, request(world, leave)).await;
+        let look = "ls -A /tmp /dev/shm ~ | grep left; ps -e | grep -c sleep; cat here";
+        assert_eq!(says(executor, request(world, look)).await, "0\nx\n");
+    });
+}
+
+/// A stem shows the workspace that it was made for: another one in its place is another one.
+#[test]
+fn a_workspace_that_was_replaced_is_the_new_one() {
+    with_executor(async |world, executor| {
+        if await_stem(executor, world).await.is_none() {
+            return;
+        }
+        let (work, old) = (world.work(), world.base().join("old"));
+        std::fs::rename(&work, &old).expect("renamed");
+        std::fs::create_dir(&work).expect("a directory");
+        std::fs::write(work.join("new"), b"").expect("a file");
+        assert_eq!(says(executor, request(world, "ls")).await, "new\n");
+        assert_eq!(says(executor, request(world, "ls; touch made")).await, "new\n");
+        assert!(work.join("made").exists() && !old.join("made").exists());
+    });
+}
+
+#[test]
+fn one_that_dies_is_replaced() {
+    with_executor(async |world, executor| {
+        let Some(stem) = await_stem(executor, world).await else { return };
+        kill(stem, rustix::process::Signal::KILL);
+        for _ in 0..SOME {
+            assert_eq!(says(executor, request(world, "echo alive")).await, "alive\n");
+        }
+    });
+}
+
+/// What stands between executions goes with the executor: the stem, its spare, and the placeholder in the workspace.
+#[test]
+fn nothing_outlives_the_executor() {
+    with_executor(async |world, executor| {
+        if await_stem(executor, world).await.is_none() {
+            return;
+        }
+        let below = descendants(executor.running.pid());
+        assert!(below.len() > 1, "{below:?}");
+        kill(executor.running.pid(), rustix::process::Signal::KILL);
+        until("their end", || {
+            below.iter().all(|pid| stockade_line_tests::command_line(*pid).is_empty()).then_some(())
+        });
+    });
+}
+
+#[test]
+fn a_placeholder_goes_a_moment_after_the_last_execution() {
+    with_executor(async |world, executor| {
+        let placeholder = world.work().join(".stockade");
+        for _ in 0..3 {
+            says(executor, request(world, "true")).await;
+        }
+        until("its end", || (!placeholder.exists()).then_some(()));
+        says(executor, request(world, "mkdir .stockade/x 2> /dev/null && echo made; true")).await;
+        assert!(!placeholder.join("x").exists());
+    });
+}
