@@ -64,6 +64,7 @@ pub(crate) mod nr {
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const WAIT4: usize = 61;
     pub(crate) const KILL: usize = 62;
+    pub(crate) const FCNTL: usize = 72;
     pub(crate) const CHDIR: usize = 80;
     pub(crate) const FCHDIR: usize = 81;
     pub(crate) const UMASK: usize = 95;
@@ -71,6 +72,7 @@ pub(crate) mod nr {
     pub(crate) const SETGROUPS: usize = 116;
     pub(crate) const SETRESUID: usize = 117;
     pub(crate) const SETRESGID: usize = 119;
+    pub(crate) const CAPGET: usize = 125;
     pub(crate) const CAPSET: usize = 126;
     pub(crate) const PIVOT_ROOT: usize = 155;
     pub(crate) const PRCTL: usize = 157;

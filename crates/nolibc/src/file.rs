@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
 use crate::call::{call, nr};
-use crate::{Errno, Fd};
+use crate::{CWD, Errno, Fd};
 
 const O_PATH: u64 = 0o10_000_000;
 const O_CLOEXEC: u64 = 0o2_000_000;
@@ -132,16 +132,24 @@ pub struct Stat {
 }
 
 pub fn stat(fd: &Fd) -> Result<Stat, Errno> {
+    stat_at(fd, c"", AT_EMPTY_PATH)
+}
+
+pub(crate) fn length(path: &CStr) -> Result<u64, Errno> {
+    stat_at(&CWD, path, 0).map(|stat| stat.size)
+}
+
+fn stat_at(base: &Fd, path: &CStr, flags: usize) -> Result<Stat, Errno> {
     let mut buffer = [0_u64; 32];
     let arguments = [
-        fd.raw(),
-        c"".as_ptr() as usize,
-        AT_EMPTY_PATH,
+        base.raw(),
+        path.as_ptr() as usize,
+        flags,
         STATX_TYPE_INO | STATX_SIZE,
         buffer.as_mut_ptr() as usize,
         0,
     ];
-    // SAFETY: `struct statx` is 256 bytes, the size of `buffer`; the path is an empty C string.
+    // SAFETY: `struct statx` is 256 bytes, the size of `buffer`; the path is a C string.
     let answered = unsafe { call(nr::STATX, arguments) };
     answered?;
     // Offsets: mode u16 at 28, ino u64 at 32, size u64 at 40, dev_major u32 at 136, dev_minor u32 at 140.

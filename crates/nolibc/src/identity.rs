@@ -12,10 +12,10 @@ const PR_CAP_AMBIENT_CLEAR_ALL: usize = 4;
 /// NOROOT, NO_SETUID_FIXUP and KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock.
 const SECUREBITS: usize = 0b1110_1111;
 const KEYCTL_JOIN_SESSION_KEYRING: usize = 1;
-const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+pub(crate) const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 /// The kernel knows 41 capabilities today; asking beyond the last gives EINVAL, which ends the loop.
-const CAPABILITY_NUMBERS: core::ops::Range<usize> = 0..64;
+pub(crate) const CAPABILITY_NUMBERS: core::ops::Range<usize> = 0..64;
 
 pub(crate) fn prctl(arguments: [usize; 5]) -> Result<usize, Errno> {
     let [option, a, b, c, d] = arguments;
@@ -68,12 +68,12 @@ pub fn set_hostname(name: &[u8]) -> Result<(), Errno> {
 }
 
 #[repr(C)]
-struct CapabilityHead {
-    version: u32,
-    pid: i32,
+pub(crate) struct CapabilityHead {
+    pub(crate) version: u32,
+    pub(crate) pid: i32,
 }
 
-type CapabilitySets = [u32; 6];
+pub(crate) type CapabilitySets = [u32; 6];
 
 /// No `execve` gives a capability that is not in this set.
 pub fn drop_bounding_set() -> Result<(), Errno> {

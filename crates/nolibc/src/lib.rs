@@ -42,8 +42,7 @@ pub use network::{
 };
 pub use process::{
     Namespaces, Pointers, bear, close_all_from, close_on_exec_from, close_range, enter_network, enter_new,
-    execve, exit, getpid, highest_foreign_fd, set_death_signal, set_rlimit, set_subreaper, setsid, spawn,
-    wait_any,
+    execve, exit, getpid, set_death_signal, set_rlimit, set_subreaper, setsid, spawn, wait_any,
 };
 pub use runtime::Arguments;
 pub use security::{
@@ -51,4 +50,4 @@ pub use security::{
 };
 pub use signal::{block_all, kill, kill_every, pause, poll_two, reset, signal_fd, unblock_all};
 pub use socket::{Received, loopback_up, receive, send};
-pub use status::{Status, own_status};
+pub use status::{Status, has_foreign_fd, own_status};

@@ -231,14 +231,3 @@ pub fn wait_any(block: bool) -> Result<Option<(i32, i32)>, Errno> {
     let pid = number(Ok(unsafe { call(nr::WAIT4, arguments) }?));
     Ok((pid != 0).then_some((pid, status)))
 }
-
-/// Descriptors of this process, from `/proc/self/fd`, without the one used to look.
-pub fn highest_foreign_fd(directory: &Fd, allowed: i32) -> Result<Option<i32>, Errno> {
-    let mut foreign = None;
-    crate::numeric_entries(directory, |number| {
-        if number > allowed && number != directory.number() {
-            foreign = Some(number);
-        }
-    })?;
-    Ok(foreign)
-}

@@ -1,86 +1,96 @@
-//! What the kernel says about this process, all at once: `/proc/self/status` costs as much as fifty small calls,
-//! and asking for every capability and signal by itself takes more than a hundred.
+//! What the kernel says about this process. Asked call by call: to print `/proc/self/status` takes the kernel longer than a
+//! hundred such answers.
 
-use crate::{CWD, Errno, Fd, openat, read};
+use crate::call::{call, nr};
+use crate::identity::{CAPABILITY_NUMBERS, CAPABILITY_VERSION_3, CapabilityHead, CapabilitySets, prctl};
+use crate::{CWD, Errno, Fd};
 
-/// Sets are bits, as the kernel prints them.
+/// Sets are bits, numbered as the kernel numbers capabilities and, from bit 0, signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
-    /// Inheritable, permitted and effective capabilities together.
+    /// Inheritable, permitted and effective capabilities together. An ambient one is in the first two of these.
     pub capabilities: u64,
-    /// Capabilities that an `execve` could give: the bounding and ambient sets.
+    /// Capabilities that an `execve` could give: the bounding set.
     pub to_gain: u64,
     pub no_new_privs: bool,
     /// 0 none, 2 filter.
-    pub seccomp: u64,
+    pub seccomp: usize,
     /// Bit 0 is signal 1.
     pub ignored_signals: u64,
 }
 
-const HEX: u32 = 16;
-const DECIMAL: u32 = 10;
+const PR_GET_SECCOMP: usize = 21;
+const PR_CAPBSET_READ: usize = 23;
+const PR_GET_NO_NEW_PRIVS: usize = 39;
+const SIGNALS: core::ops::RangeInclusive<usize> = 1..=64;
 
-/// Names as in the file, and how their numbers are written.
-const FIELDS: [(&[u8], u32); 8] = [
-    (b"SigIgn", HEX),
-    (b"CapInh", HEX),
-    (b"CapPrm", HEX),
-    (b"CapEff", HEX),
-    (b"CapBnd", HEX),
-    (b"CapAmb", HEX),
-    (b"NoNewPrivs", DECIMAL),
-    (b"Seccomp", DECIMAL),
-];
-
-/// A line that is not there, or can't be read, is an error: what is not proven does not hold.
+/// An answer that does not come is an error: what is not proven does not hold.
 pub fn own_status() -> Result<Status, Errno> {
-    let mut found = [None; FIELDS.len()];
-    let file = openat(&CWD, c"/proc/self/status")?;
-    each_line(&file, |line| {
-        for (slot, (name, base)) in found.iter_mut().zip(FIELDS) {
-            if let Some(value) = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(b":")) {
-                let text = core::str::from_utf8(value).ok();
-                *slot = text.and_then(|text| u64::from_str_radix(text.trim_ascii(), base).ok());
-            }
-        }
-    })?;
-    let [Some(ignored), Some(inheritable), Some(permitted), Some(effective), rest @ ..] = found else {
-        return Err(Errno::BADMSG);
-    };
-    let [Some(bounding), Some(ambient), Some(no_new_privs), Some(seccomp)] = rest else {
-        return Err(Errno::BADMSG);
-    };
     Ok(Status {
-        capabilities: inheritable | permitted | effective,
-        to_gain: bounding | ambient,
-        no_new_privs: no_new_privs == 1,
-        seccomp,
-        ignored_signals: ignored,
+        capabilities: capabilities()?,
+        to_gain: bounding_set()?,
+        no_new_privs: prctl([PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0])? == 1,
+        seccomp: prctl([PR_GET_SECCOMP, 0, 0, 0, 0])?,
+        ignored_signals: ignored_signals()?,
     })
 }
 
-/// Lines that don't fit (a list of thousands of groups) are passed over: none that is wanted is long.
-fn each_line(file: &Fd, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
-    let mut buffer = [0; 4096];
-    let (mut held, mut passing_over) = (0, false);
-    loop {
-        let count = read(file, &mut buffer[held..])?;
-        if count == 0 {
-            return Ok(());
-        }
-        let end = held + count;
-        let mut start = 0;
-        while let Some(length) = buffer[start..end].iter().position(|byte| *byte == b'\n') {
-            if !passing_over {
-                each(&buffer[start..start + length]);
-            }
-            passing_over = false;
-            start += length + 1;
-        }
-        buffer.copy_within(start..end, 0);
-        held = end - start;
-        if held == buffer.len() {
-            (held, passing_over) = (0, true);
+fn capabilities() -> Result<u64, Errno> {
+    let head = CapabilityHead { version: CAPABILITY_VERSION_3, pid: 0 };
+    let mut sets: CapabilitySets = [0; 6];
+    let arguments = [&raw const head as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: version 3 takes a header, which is read, and two sets of three words, which are written.
+    unsafe { call(nr::CAPGET, arguments) }?;
+    let all = |words: &[u32]| words.iter().fold(0, |all, word| all | u64::from(*word));
+    Ok(all(&sets[..3]) | (all(&sets[3..]) << 32))
+}
+
+fn bounding_set() -> Result<u64, Errno> {
+    let mut set = 0;
+    for capability in CAPABILITY_NUMBERS {
+        match prctl([PR_CAPBSET_READ, capability, 0, 0, 0]) {
+            Ok(has) => set |= (has as u64 & 1) << capability,
+            Err(Errno::INVAL) => break,
+            Err(errno) => return Err(errno),
         }
     }
+    Ok(set)
+}
+
+fn ignored_signals() -> Result<u64, Errno> {
+    const SIG_IGN: u64 = 1;
+    const SET_SIZE: usize = 8;
+    let mut set = 0;
+    for signal in SIGNALS {
+        let mut action = [0_u64; 4];
+        // SAFETY: the kernel writes a `struct sigaction` of its own, four words; nothing is changed.
+        unsafe { call(nr::RT_SIGACTION, [signal, 0, action.as_mut_ptr() as usize, SET_SIZE, 0, 0]) }?;
+        set |= u64::from(action[0] == SIG_IGN) << (signal - 1);
+    }
+    Ok(set)
+}
+
+/// Whether a descriptor above `allowed` is open. Needs `/proc`.
+pub fn has_foreign_fd(allowed: i32) -> Result<bool, Errno> {
+    const F_GETFD: usize = 1;
+    let mut known = 0;
+    for number in 0..=allowed {
+        // SAFETY: numbers only.
+        known +=
+            u64::from(unsafe { call(nr::FCNTL, [crate::call::int(number), F_GETFD, 0, 0, 0, 0]) }.is_ok());
+    }
+    match crate::file::length(c"/proc/self/fd")? {
+        // Before Linux 6.2 it is not told.
+        0 => listed_foreign_fd(allowed),
+        count => Ok(count > known),
+    }
+}
+
+fn listed_foreign_fd(allowed: i32) -> Result<bool, Errno> {
+    let directory: Fd = crate::openat(&CWD, c"/proc/self/fd")?;
+    let mut foreign = false;
+    crate::numeric_entries(&directory, |number| {
+        foreign |= number > allowed && number != directory.number();
+    })?;
+    Ok(foreign)
 }

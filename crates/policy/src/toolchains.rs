@@ -74,37 +74,30 @@ const TABLE: &[Row] = &[
 /// Never shown because PATH names them: kernel interfaces and other programs' sockets.
 const NEVER: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
-/// Names that hold credentials, wherever a toolchain keeps them. A trailing `*` stands for any rest.
-const CREDENTIALS: [&str; 22] = [
-    "credentials",
-    "credentials.toml",
-    "credentials.json",
-    "credentials.db",
-    ".credentials",
-    ".credentials.json",
-    ".npmrc",
-    ".yarnrc.yml",
-    ".pypirc",
-    ".netrc",
-    "_netrc",
-    ".git-credentials",
-    ".env",
-    ".dockercfg",
-    ".pgpass",
-    ".my.cnf",
-    "id_rsa*",
-    "id_ed25519*",
-    "id_ecdsa*",
-    "id_dsa*",
-    "auth.json",
-    "token",
-];
-
+/// Names that hold credentials, wherever a toolchain keeps them. One match: it is asked for every file of a toolchain.
 pub fn is_credential(name: &[u8]) -> bool {
-    CREDENTIALS.iter().any(|row| match row.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix.as_bytes()),
-        None => name == row.as_bytes(),
-    })
+    matches!(
+        name,
+        b"credentials"
+            | b"credentials.toml"
+            | b"credentials.json"
+            | b"credentials.db"
+            | b".credentials"
+            | b".credentials.json"
+            | b".npmrc"
+            | b".yarnrc.yml"
+            | b".pypirc"
+            | b".netrc"
+            | b"_netrc"
+            | b".git-credentials"
+            | b".env"
+            | b".dockercfg"
+            | b".pgpass"
+            | b".my.cnf"
+            | b"auth.json"
+            | b"token"
+    ) || (name.starts_with(b"id_")
+        && [&b"rsa"[..], b"ed25519", b"ecdsa", b"dsa"].iter().any(|kind| name[3..].starts_with(kind)))
 }
 
 /// A cargo configuration may hold a registry token in place of `credentials.toml`.

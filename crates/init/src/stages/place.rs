@@ -22,17 +22,22 @@ struct Parent {
     directory: Fd,
 }
 
-/// One path component with its NUL.
-struct Name([u8; NAME_MAX + 1]);
+/// Bytes with a NUL behind them, and room for it.
+struct Terminated<const ROOM: usize>([u8; ROOM]);
 
-impl Name {
+/// One path component.
+type Name = Terminated<{ NAME_MAX + 1 }>;
+/// As long a path as the kernel takes.
+type PathBuffer = Terminated<4096>;
+
+impl<const ROOM: usize> Terminated<ROOM> {
     fn new(bytes: &[u8]) -> Result<Self, Errno> {
-        let mut name = [0; NAME_MAX + 1];
-        name.get_mut(..bytes.len())
-            .filter(|room| room.len() <= NAME_MAX)
+        let mut text = [0; ROOM];
+        text.get_mut(..bytes.len())
+            .filter(|room| room.len() < ROOM)
             .ok_or(Errno::NAMETOOLONG)?
             .copy_from_slice(bytes);
-        Ok(Self(name))
+        Ok(Self(text))
     }
 
     fn as_c_str(&self) -> Result<&CStr, Errno> {
@@ -154,6 +159,21 @@ impl Places {
     pub(crate) fn mount_file(&mut self, target: &'static CStr, tree: &Fd) -> Result<(), Errno> {
         let (directory, name) = self.directory_of(target)?;
         made(make_file(directory, name, EMPTY_FILE_MODE), directory, name)?;
+        move_onto_name(tree, directory, name)?;
+        self.mounted(target)
+    }
+
+    /// On top of what has that name, which must be there: nothing is made on the way.
+    pub(crate) fn cover(&mut self, target: &'static CStr, tree: &Fd) -> Result<(), Errno> {
+        let (path, name) = split(target)?;
+        let directory = match &self.last {
+            _ if path.is_empty() => &self.root,
+            Some(last) if last.path == path => &last.directory,
+            Some(_) | None => {
+                let directory = open_below(&self.root, PathBuffer::new(path)?.as_c_str()?)?;
+                &self.last.insert(Parent { path, directory }).directory
+            }
+        };
         move_onto_name(tree, directory, name)?;
         self.mounted(target)
     }

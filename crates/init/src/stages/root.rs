@@ -21,6 +21,8 @@ const FEWEST_INODES: u64 = 1024;
 const MASK_FILE: &CStr = c"mask";
 const MASK_DIR: &CStr = c"mask.d";
 const COVER_MODE: u32 = 0o444;
+/// Of a directory that something is mounted on.
+const PLACE_MODE: u32 = 0o755;
 /// The root itself holds only directories, links and a few small files.
 const ROOT_OPTIONS: [(&CStr, &CStr); 2] = [(c"mode", c"0755"), (c"size", c"16m")];
 
@@ -115,27 +117,25 @@ impl Builder<'_> {
             MountStep::Dir { mode } => places.make_directory(target, mode),
             MountStep::File { mode, contents } => fill(&places.new_file(target, mode)?, contents),
             MountStep::Symlink { to } => places.symlink(target, to),
-            MountStep::Scratch { mode } => self.private(target, mode),
+            MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts => {
+                let tree = self.private(step)?;
+                self.new.places.mount_directory(target, PLACE_MODE, &tree)
+            }
             MountStep::BindPath { is_dir, .. } | MountStep::BindDonated { is_dir, .. } => {
                 let tree = bound(step, &mut self.donated, donations)?;
                 places.mount(target, &tree, is_dir)
             }
-            MountStep::Proc => {
-                let proc = fs_context(c"proc", &[], SAFE.and(Attr::NOEXEC))?;
-                places.mount_directory(target, 0o555, &proc)
-            }
-            MountStep::DevPts => {
-                let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
-                let pts = fs_context(c"devpts", &options, Attr::NOSUID.and(Attr::NOEXEC))?;
-                places.mount_directory(target, 0o755, &pts)
-            }
             MountStep::Device => device(places, target),
-            MountStep::Mask { is_dir, optional } => self.over(target, optional, |new, _| {
-                let [file, directory] = &new.masks;
+            MountStep::Mask { is_dir, optional } => {
+                let [file, directory] = &self.new.masks;
                 let tree = bind_tree(if is_dir { directory } else { file })?;
                 set_attr(&tree, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
-                Ok(tree)
-            }),
+                // Whatever it is: a link is covered like a file.
+                match places.cover(target, &tree) {
+                    Err(Errno::NOENT) if optional => Ok(()),
+                    covered => covered,
+                }
+            }
             MountStep::Cover { contents } => {
                 let file = self.hidden_file(contents)?;
                 self.over(target, false, |_, _| Ok(file))
@@ -149,12 +149,31 @@ impl Builder<'_> {
         }
     }
 
-    fn private(&mut self, target: &'static CStr, mode: u32) -> Result<(), Errno> {
-        let mut digits = [0; 24];
-        let name = self.next_name(&mut digits)?;
-        mkdirat(&self.new.scratch, name, mode)?;
-        let tree = bind_tree_at(&self.new.scratch, name)?;
-        self.new.places.mount_directory(target, 0o755, &tree)
+    /// A new file system, or a new directory of the scratch's.
+    fn private(&mut self, step: MountStep<'static>) -> Result<Fd, Errno> {
+        match step {
+            MountStep::Scratch { mode } => {
+                let mut digits = [0; 24];
+                let name = self.next_name(&mut digits)?;
+                mkdirat(&self.new.scratch, name, mode)?;
+                bind_tree_at(&self.new.scratch, name)
+            }
+            MountStep::Proc => fs_context(c"proc", &[], SAFE.and(Attr::NOEXEC)),
+            MountStep::DevPts => {
+                let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
+                fs_context(c"devpts", &options, Attr::NOSUID.and(Attr::NOEXEC))
+            }
+            MountStep::Dir { .. }
+            | MountStep::File { .. }
+            | MountStep::Symlink { .. }
+            | MountStep::BindPath { .. }
+            | MountStep::BindDonated { .. }
+            | MountStep::Device
+            | MountStep::Mask { .. }
+            | MountStep::Cover { .. }
+            | MountStep::Protect { .. }
+            | MountStep::Pin => Err(Errno::INVAL),
+        }
     }
 
     /// A name in the scratch that nothing has yet.

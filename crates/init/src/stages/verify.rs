@@ -4,11 +4,11 @@
 use core::ffi::CStr;
 
 use stockade_launch::{CONTROL_FD, MountStep, Mounts, wall};
-use stockade_nolibc::{CWD, Errno, Fd, List, highest_foreign_fd, openat, own_status, read};
+use stockade_nolibc::{CWD, Errno, Fd, List, has_foreign_fd, openat, own_status, read};
 
 use crate::context::{About, Context, Failure};
 
-const SECCOMP_MODE_FILTER: u64 = 2;
+const SECCOMP_MODE_FILTER: usize = 2;
 /// A line of mountinfo: two paths of 4096 bytes, each byte perhaps escaped to four, is beyond any real host.
 const MOUNTINFO_BUFFER: usize = 16 * 1024;
 
@@ -17,7 +17,7 @@ const fn unproven(subject: &'static [u8]) -> Failure {
 }
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    let status = own_status().about(b"/proc/self/status")?;
+    let status = own_status().about(b"status")?;
     context.ignored_signals = status.ignored_signals;
     let (ground, launch) = (&context.ground, context.launch()?);
     if ground.has(wall::PRIVILEGES) && !status.no_new_privs {
@@ -42,8 +42,7 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     }
     (context.offered, context.ruleset) = ([None, None], None);
     if context.ground.has(wall::MOUNT) {
-        let directory = openat(&CWD, c"/proc/self/fd").about(b"/proc/self/fd")?;
-        if highest_foreign_fd(&directory, CONTROL_FD)?.is_some() {
+        if has_foreign_fd(CONTROL_FD).about(b"/proc/self/fd")? {
             return Err(unproven(b"a descriptor is left open"));
         }
     }

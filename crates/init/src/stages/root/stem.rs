@@ -9,7 +9,9 @@ use stockade_nolibc::{
     CWD, Errno, Fd, List, bind_tree, bind_tree_at, fs_context, mkdirat, move_onto, move_onto_name, open_path,
 };
 
-use super::{Builder, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, masks, new_root, scratch_fs};
+use super::{
+    Builder, PLACE_MODE, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, masks, new_root, scratch_fs,
+};
 use crate::context::{About, Context, Failure, NewRoot};
 use crate::stages::pivot::enter;
 use crate::stages::place::Places;
@@ -40,8 +42,9 @@ pub(super) fn ground(context: &mut Context) -> Result<(), Failure> {
             // What is in something private is made with it; a place for it has to be there.
             _ if private.has(target) => Ok(()),
             MountStep::Dir { mode } => places.make_directory(target, mode),
-            MountStep::Scratch { .. } | MountStep::DevPts => places.make_directory(target, 0o755),
-            MountStep::Proc => places.make_directory(target, 0o555),
+            MountStep::Scratch { .. } | MountStep::DevPts | MountStep::Proc => {
+                places.make_directory(target, PLACE_MODE)
+            }
             MountStep::File { mode, contents } => fill(&places.new_file(target, mode)?, contents),
             MountStep::Symlink { to } => places.symlink(target, to),
             MountStep::Device => device(&mut places, target),
