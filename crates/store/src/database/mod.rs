@@ -1,4 +1,4 @@
-//! The one SQLite file: opened here and nowhere else. One thread writes (`writer`), reads go through a second
+//! The one SQLite file: opened here and nowhere else. One writes at a time (`writer`), reads go through a second
 //! connection that can't. WAL with synchronous=NORMAL: a commit is in the file before it is acknowledged, so
 //! the death of the process loses nothing.
 
@@ -56,7 +56,8 @@ impl Database {
         Ok(Self { shared: Arc::new(Shared { reader: Mutex::new(reader), writer }) })
     }
 
-    /// Runs `work` in the writer's next transaction and returns when that is committed. Blocks for a bounded time.
+    /// Runs `work` in a transaction, its own or one with others', and returns when that is committed. Blocks for a
+    /// bounded time, as far as the disk answers.
     pub(crate) fn write<T, F>(&self, what: &'static str, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
