@@ -7,6 +7,7 @@ use std::time::Instant;
 use stockade_proto::Cancel;
 use stockade_proto::link::Started;
 use stockade_store::ExecutionId;
+use stockade_store::output::Piece;
 use tokio::sync::{Semaphore, watch};
 
 use crate::ending::Ending;
@@ -29,6 +30,7 @@ pub struct Execution {
     /// Whoever writes to its stdin now.
     pub(crate) stdin: Arc<Semaphore>,
     late: Mutex<Option<Cancel>>,
+    output: OnceLock<Piece>,
     phase: watch::Sender<Phase>,
 }
 
@@ -72,6 +74,19 @@ impl Execution {
         self.started_ms.get().copied()
     }
 
+    /// All that it wrote, once it has ended and if that is short: whoever waits for its end need not read it again.
+    pub fn short_output(&self) -> Option<&Piece> {
+        self.output.get()
+    }
+
+    /// It is over, and on record as such.
+    pub(crate) fn end(&self, ending: Arc<Ending>, output: Option<Piece>) {
+        if let Some(output) = output {
+            self.output.get_or_init(|| output);
+        }
+        self.turn(Phase::Ended(ending));
+    }
+
     pub(crate) fn turn(&self, phase: Phase) {
         if let Phase::Running(_) = &phase {
             self.started_ms.get_or_init(now_ms);
@@ -98,7 +113,9 @@ impl InHand {
         let phase = watch::Sender::new(Phase::Dispatched);
         let (principal, dispatched) = (principal.to_owned(), Instant::now());
         let (started_ms, stdin, late) = (OnceLock::new(), Arc::new(Semaphore::new(1)), Mutex::default());
-        let execution = Arc::new(Execution { id, principal, dispatched, started_ms, stdin, late, phase });
+        let output = OnceLock::new();
+        let execution = Execution { id, principal, dispatched, started_ms, stdin, late, output, phase };
+        let execution = Arc::new(execution);
         self.table().insert(id, Arc::clone(&execution));
         execution
     }

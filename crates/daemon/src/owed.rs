@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use stockade_proto::Bytes;
 use stockade_store::audit::Unclosed;
 use stockade_store::executions::End;
+use stockade_store::output::Piece;
 use stockade_store::{ExecutionId, Store, StoreError, Ticket};
 use tracing::{error, warn};
 
@@ -68,27 +70,25 @@ impl Owed {
         }
         self.failing.store(false, Ordering::Relaxed);
         let ends = std::mem::take(&mut *self.ends());
-        ends.into_iter().for_each(|end| self.add(settle(store, end)));
+        ends.into_iter().for_each(|end| self.add(settle(store, end).rest));
         !self.is_failing()
     }
 }
 
-fn end(store: &Store, id: ExecutionId, started_ms: Option<i64>, ending: &Ending) -> OnRecord {
-    // The executor may have died before it could say that nothing follows.
-    if let Err(error) = store.output.seal(&id) {
-        warn!(execution = %id, "the output has no end: {error}");
-    }
+fn end(store: &Store, closing: &Closing, output_bytes: Option<u64>) -> OnRecord {
+    let Closing { id, started_ms, ending, .. } = closing;
     let failure = ending.failure();
     let totals = ending.result().map(|result| (result.stdout.bytes, result.stderr.bytes)).unwrap_or_default();
     let end = End {
-        started_ms,
-        result: serde_json::to_value(shortened(ending)).unwrap_or_default(),
+        started_ms: *started_ms,
+        result: kept(ending),
         code: failure.map(|failure| failure.code.to_owned()),
         class: failure.map(|failure| failure.class.to_owned()),
         stdout_bytes: totals.0,
         stderr_bytes: totals.1,
+        output_bytes,
     };
-    match store.executions.ended(id, end) {
+    match store.executions.ended(*id, end) {
         // The others: written before, and not known to be.
         Ok(()) | Err(StoreError::WrongState { .. } | StoreError::NotFound { .. }) => OnRecord::Yes,
         Err(error) => {
@@ -99,11 +99,21 @@ fn end(store: &Store, id: ExecutionId, started_ms: Option<i64>, ending: &Ending)
     }
 }
 
-/// Gives back what could not be written.
-pub(crate) fn settle(store: &Store, closing: Closing) -> Option<Closing> {
-    let Closing { id, ticket, row, started_ms, ending } = closing;
+/// What became of an end.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Settled {
+    /// What could not be written.
+    pub(crate) rest: Option<Closing>,
+    /// The whole output, where it is short: it was looked at anyway.
+    pub(crate) output: Option<Piece>,
+}
+
+/// Writes what is still to be written of it.
+pub(crate) fn settle(store: &Store, mut closing: Closing) -> Settled {
+    let (id, ending) = (closing.id, &closing.ending);
     // First: a crash between the two leaves a row that the next start ends, never an entry that nobody does.
-    let unclosed = ticket.and_then(|ticket| {
+    let unclosed = closing.ticket.take().and_then(|ticket| {
         let failure = ending.failure();
         let body = json!({
             "outcome": ending.word(),
@@ -112,13 +122,23 @@ pub(crate) fn settle(store: &Store, closing: Closing) -> Option<Closing> {
         });
         store.audit.close(ticket, body).err()
     });
-    let ticket = unclosed.map(|unclosed| {
+    closing.ticket = unclosed.map(|unclosed| {
         let Unclosed { ticket, source } = *unclosed;
         error!(execution = %id, "the audit entry can't be closed: {}", chain(&source));
         ticket
     });
-    let row = row && end(store, id, started_ms, &ending) == OnRecord::NotYet;
-    (ticket.is_some() || row).then_some(Closing { id, ticket, row, started_ms, ending })
+    let mut output = None;
+    if closing.row {
+        // The executor may have died before it could say that nothing follows.
+        let sealed = store.output.seal(&id).inspect_err(|error| {
+            warn!(execution = %id, "the output has no end: {error}");
+        });
+        let sealed = sealed.ok();
+        closing.row = end(store, &closing, sealed.as_ref().map(|sealed| sealed.bytes)) == OnRecord::NotYet;
+        output = sealed.and_then(|sealed| sealed.whole);
+    }
+    let rest = (closing.ticket.is_some() || closing.row).then_some(closing);
+    Settled { rest, output }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,12 +149,15 @@ enum OnRecord {
     NotYet,
 }
 
-fn shortened(ending: &Ending) -> Ending {
-    let mut ending = ending.clone();
-    if let Ending::Result(result) = &mut ending
-        && result.command.iter().map(Bytes::len).sum::<usize>() > KEPT_COMMAND
-    {
-        result.command.clear();
-    }
-    ending
+/// As it is kept: without a long command, of which the record has enough.
+fn kept(ending: &Ending) -> Option<Box<RawValue>> {
+    let text = match ending {
+        Ending::Result(result) if result.command.iter().map(Bytes::len).sum::<usize>() > KEPT_COMMAND => {
+            let mut result = result.clone();
+            result.command.clear();
+            to_raw_value(&Ending::Result(result))
+        }
+        Ending::Result(_) | Ending::NotRun(_) => to_raw_value(ending),
+    };
+    text.ok()
 }

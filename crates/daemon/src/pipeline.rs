@@ -188,12 +188,12 @@ async fn carry_out(core: Arc<Core>, seat: Seat, order: Order, open: Open, execut
         Err(denied) => Ending::NotRun(denied.why),
     };
     let ending = Arc::new(ending);
-    core.record.close(ticket, execution.started_ms(), Arc::clone(&ending)).await;
+    let output = core.record.close(ticket, execution.started_ms(), Arc::clone(&ending)).await;
     core.metrics.ended(&ending, begun.elapsed());
     core.events.ended(&execution, &ending);
     drop(seat);
     core.in_hand.remove(id);
-    execution.turn(Phase::Ended(ending));
+    execution.end(ending, output);
 }
 
 /// The executor's word that the sandbox of an execution is being built.

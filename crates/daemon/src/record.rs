@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use crate::denied::Denied;
 use crate::ending::Ending;
-use crate::owed::{Closing, Owed, settle};
+use crate::owed::{Closing, Owed, Settled, settle};
 use crate::pipeline::Order;
 
 #[derive(Debug, Clone)]
@@ -87,7 +87,9 @@ impl Record {
             // On record, and nothing will come of it.
             opened.inspect_err(|denied| {
                 let ending = Arc::new(Ending::NotRun(denied.why.clone()));
-                owed.add(settle(store, Closing { id, ticket: None, row: true, started_ms: None, ending }));
+                owed.add(
+                    settle(store, Closing { id, ticket: None, row: true, started_ms: None, ending }).rest,
+                );
             })
         })
         .await
@@ -136,13 +138,20 @@ impl Record {
         }
     }
 
-    /// The end goes on record, whatever became of it: now, or as soon as the disk takes it.
-    pub async fn close(&self, ticket: Ticket, started_ms: Option<i64>, ending: Arc<Ending>) {
+    /// The end goes on record, whatever became of it: now, or as soon as the disk takes it. Gives the whole output,
+    /// where that is short.
+    pub async fn close(&self, ticket: Ticket, started_ms: Option<i64>, ending: Arc<Ending>) -> Option<Piece> {
         let id = ticket.execution();
         let closing = Closing { id, ticket: Some(ticket), row: true, started_ms, ending };
         match self.blocking(move |store| Ok(settle(store, closing))).await {
-            Ok(rest) => self.owed.add(rest),
-            Err(denied) => error!(execution = %id, "the end is not on record: {}", denied.message()),
+            Ok(Settled { rest, output }) => {
+                self.owed.add(rest);
+                output
+            }
+            Err(denied) => {
+                error!(execution = %id, "the end is not on record: {}", denied.message());
+                None
+            }
         }
     }
 

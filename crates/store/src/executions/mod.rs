@@ -5,6 +5,7 @@ mod record;
 mod retention;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
+use serde_json::value::RawValue;
 
 use crate::database::Database;
 use crate::error::{StoreError, within};
@@ -77,9 +78,10 @@ impl Executions {
 
     /// Once only, from queued (it never ran) or from running.
     pub fn ended(&self, id: ExecutionId, end: End) -> Result<(), StoreError> {
-        let result = end.result.to_string();
-        within("result", &result, RESULT_LIMIT)?;
-        let kept = count(self.output.size(&id)).saturating_add(bytes_of(&result));
+        let result = end.result.as_deref().map(RawValue::get).unwrap_or_default();
+        within("result", result, RESULT_LIMIT)?;
+        let output = end.output_bytes.unwrap_or_else(|| self.output.size(&id));
+        let kept = count(output).saturating_add(bytes_of(result));
         self.database.write("record an end", move |connection| {
             let mut update = connection
                 .prepare_cached(
@@ -91,6 +93,7 @@ impl Executions {
                 .map_err(sqlite("record an end"))?;
             let (stdout, stderr) = (count(end.stdout_bytes), count(end.stderr_bytes));
             let (now, started) = (clock::now_ms(), end.started_ms);
+            let result = end.result.as_deref().map(RawValue::get);
             let row = params![id, now, result, end.code, end.class, stdout, stderr, kept, started];
             match update.execute(row).map_err(sqlite("record an end"))? {
                 0 => Err(not_now(connection, id, State::Ended)),

@@ -4,6 +4,7 @@ use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::ExecutionId;
 use crate::error::{StoreError, within};
@@ -98,17 +99,19 @@ pub enum Started {
     Known(Box<Execution>),
 }
 
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct End {
     /// When it began to run, if it did, and if that is not on record yet.
     pub started_ms: Option<i64>,
-    /// The outcome as clients get it.
-    pub result: Value,
+    /// The outcome as clients get it, as the text that is kept.
+    pub result: Option<Box<RawValue>>,
     /// A stable code and its class, for a failure that is not the command's own.
     pub code: Option<String>,
     pub class: Option<String>,
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
+    /// What the output takes on the disk; looked up where nobody knows.
+    pub output_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

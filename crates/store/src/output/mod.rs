@@ -14,9 +14,21 @@ use rustix::fs::OFlags;
 
 use crate::ExecutionId;
 use crate::error::StoreError;
-use read::Reader;
 pub use read::{Chunk, Cursor, Piece, READ_LIMIT, Rest};
+use read::{HEADER_BYTES, Reader};
 pub use stockade_frames::{FRAME_LIMIT, Frames, HEADER, Header, Stream};
+
+/// An output up to here is read whole where it is looked at anyway: it is one read of the kernel's.
+const SHORT: u64 = 16 << 10;
+
+/// An output that nothing follows any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    /// What it takes on the disk.
+    pub bytes: u64,
+    /// All of it, if it is short and its writer has ended it.
+    pub whole: Option<Piece>,
+}
 
 #[derive(Debug, Clone)]
 pub struct Output {
@@ -38,11 +50,15 @@ impl Output {
     /// A new empty file that can only be appended to, for [`Frames`] here or in another process.
     pub fn create(&self, id: &ExecutionId) -> Result<File, StoreError> {
         let path = self.path(id);
-        let create = || {
-            make_directory(&self.directory.join(id.shard()))?;
-            OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)
+        let create = || OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path);
+        let created = match create() {
+            // The first of its shard.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_directory(&self.directory.join(id.shard())).and_then(|()| create())
+            }
+            other => other,
         };
-        create().map_err(|source| StoreError::Output { path: path.clone(), source })
+        created.map_err(|source| StoreError::Output { path, source })
     }
 
     /// The frames after the cursor, about `limit` bytes of them, but at least one if there is one.
@@ -54,18 +70,28 @@ impl Output {
 
     /// Says in the file of an execution whose writer died that nothing follows: cuts an unfinished frame off and
     /// appends the end. Only when nobody writes to it any more.
-    pub fn seal(&self, id: &ExecutionId) -> Result<(), StoreError> {
+    pub fn seal(&self, id: &ExecutionId) -> Result<Sealed, StoreError> {
         self.append_end(id).map_err(|source| self.failed(id, source))
     }
 
-    fn append_end(&self, id: &ExecutionId) -> io::Result<()> {
-        let (position, rest) = self.reader(id)?.end()?;
+    fn append_end(&self, id: &ExecutionId) -> io::Result<Sealed> {
+        let reader = self.reader(id)?;
+        let bytes = reader.length();
+        let (position, rest, whole) = if bytes <= SHORT {
+            let piece = reader.read(Cursor::START, READ_LIMIT)?;
+            (piece.next.position(), piece.rest, Some(piece))
+        } else {
+            let (position, rest) = reader.end()?;
+            (position, rest, None)
+        };
         if rest == Rest::Ended {
-            return Ok(());
+            return Ok(Sealed { bytes, whole });
         }
         let file = OpenOptions::new().append(true).custom_flags(no_follow()).open(self.path(id))?;
         file.set_len(position.length)?;
-        Frames::resume(file, Instant::now(), position).end().map(drop)
+        let mut frames = Frames::resume(file, Instant::now(), position);
+        frames.end()?;
+        Ok(Sealed { bytes: position.length.saturating_add(HEADER_BYTES), whole: None })
     }
 
     fn reader(&self, id: &ExecutionId) -> io::Result<Reader> {

@@ -23,6 +23,11 @@ impl Cursor {
     pub fn after(sequence: u64) -> Self {
         Self { sequence, offset: 0 }
     }
+
+    /// Of a reader that began at the start.
+    pub(super) fn position(self) -> Position {
+        Position { sequence: self.sequence, length: self.offset }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +78,10 @@ impl Reader {
     pub(super) fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self { file: BufReader::with_capacity(1 << 15, file), length, offset: 0, sequence: 0 })
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.length
     }
 
     /// The header at the offset, if its bytes are all there too.
@@ -175,5 +184,5 @@ impl Reader {
     }
 }
 
-const HEADER_BYTES: u64 = 24;
+pub(super) const HEADER_BYTES: u64 = 24;
 const _: () = assert!(HEADER == 24);

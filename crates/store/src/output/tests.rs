@@ -68,12 +68,32 @@ fn a_dead_writers_file_is_sealed() {
     let header = Header { stream: Stream::Stdout, length: 100, sequence: 2, millis: 0 }.encode();
     frames_file(&output, &id).write_all(&[&header[..], b"torn"].concat()).unwrap();
     assert_eq!(output.read(&id, Cursor::START, 100).unwrap().rest, Rest::Open);
-    for _ in 0..2 {
-        output.seal(&id).unwrap();
+    for whole in [false, true] {
+        let sealed = output.seal(&id).unwrap();
+        assert_eq!((sealed.bytes, sealed.whole.is_some()), (output.size(&id), whole));
         let piece = output.read(&id, Cursor::START, 100).unwrap();
         assert_eq!((texts(&piece), piece.rest), (vec!["whole"], Rest::Ended));
     }
     assert!(output.seal(&ExecutionId::new()).is_err());
+}
+
+#[test]
+fn a_short_output_that_has_its_end_is_read_whole() {
+    let (_directory, output, _) = output();
+    let short = usize::try_from(SHORT).unwrap() - 3 * HEADER;
+    for (length, is_short) in [(0, true), (short - 1, true), (short, true), (short + 1, false)] {
+        let id = ExecutionId::new();
+        let mut frames = Frames::new(output.create(&id).unwrap(), Instant::now());
+        frames.append(Stream::Stdout, &vec![b'x'; length.min(1000)]).unwrap();
+        frames.append(Stream::Stderr, &vec![b'y'; length.saturating_sub(1000)]).unwrap();
+        frames.end().unwrap();
+        let sealed = output.seal(&id).unwrap();
+        assert_eq!(sealed.bytes, output.size(&id));
+        assert_eq!(sealed.whole.is_some(), is_short, "{length}");
+        if let Some(whole) = sealed.whole {
+            assert_eq!(whole, output.read(&id, Cursor::START, READ_LIMIT).unwrap());
+        }
+    }
 }
 
 fn frames_file(output: &Output, id: &ExecutionId) -> File {

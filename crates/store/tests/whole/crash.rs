@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::json;
+use serde_json::value::to_raw_value;
 use stockade_store::audit::{Entry, Kind, Note, Opening, export, verify};
 use stockade_store::executions::{End, NewExecution, State};
 use stockade_store::output::{Cursor, Frames, Rest, Stream};
@@ -43,10 +44,8 @@ pub(crate) fn records(directory: &Path) {
                     frames.append(Stream::Stdout, b"hi\n").unwrap();
                     say("wrote", id);
                     store.executions.running(id, 1).unwrap();
-                    store
-                        .executions
-                        .ended(id, End { result: json!({ "code": 0 }), ..End::default() })
-                        .unwrap();
+                    let result = to_raw_value(&json!({ "code": 0 })).ok();
+                    store.executions.ended(id, End { result, ..End::default() }).unwrap();
                     say("ended", id);
                     store.audit.close(ticket, json!({ "code": 0 })).unwrap();
                     say("closed", id);
@@ -203,8 +202,7 @@ fn an_end_that_is_not_in_the_log_is_noted_at_the_next_start() {
     drop(store.audit.append(opening).unwrap());
     // Somebody asked for its end, which is none.
     store.audit.note(Note { execution: Some(id), principal: "ben".into(), body: json!({}) }).unwrap();
-    let end = End { result: json!({}), ..End::default() };
-    store.executions.ended(id, end).unwrap();
+    store.executions.ended(id, End::default()).unwrap();
     drop(store);
     for _ in 0..2 {
         let opened = Store::open(room.path()).unwrap();

@@ -1,6 +1,8 @@
 //! The reply of a command that ran, from the frames that it left: one JSON object in one buffer, read off the file
 //! as often as there are streams, so that nothing else is held of a large output.
 
+use std::convert::Infallible;
+
 use serde::Serialize;
 use stockade_proto::{Blocked, ExecutionResult, Outcome};
 use stockade_store::output::{Cursor, Piece, Rest, Stream};
@@ -56,16 +58,33 @@ pub(super) fn most(result: &ExecutionResult) -> usize {
 pub(super) fn json(
     store: &Store,
     id: ExecutionId,
-    mut beside: Beside,
+    beside: Beside,
     expected: usize,
 ) -> Result<Vec<u8>, StoreError> {
+    let first = store.output.read(&id, Cursor::START, STEP)?;
+    put_together(&first, |cursor| store.output.read(&id, cursor, STEP), beside, expected)
+}
+
+/// The same of an output that is here.
+pub(super) fn json_of(whole: &Piece, beside: Beside, expected: usize) -> Vec<u8> {
+    let nothing = |next| Ok::<_, Infallible>(Piece { chunks: Vec::new(), next, rest: Rest::Ended });
+    let Ok(json) = put_together(whole, nothing, beside, expected);
+    json
+}
+
+/// `more` reads what is behind a cursor.
+fn put_together<E>(
+    first: &Piece,
+    more: impl Fn(Cursor) -> Result<Piece, E>,
+    mut beside: Beside,
+    expected: usize,
+) -> Result<Vec<u8>, E> {
     let expected = expected.min(STDOUT_LIMIT + STDERR_LIMIT);
     let mut out = Vec::with_capacity(expected + expected / 8 + beside.command.len() + BESIDE);
-    let first = store.output.read(&id, Cursor::START, STEP)?;
     out.extend_from_slice(b"{\"stdout\":\"");
-    let stdout = stream(store, id, &first, Stream::Stdout, Text::new(&mut out, STDOUT_LIMIT))?;
+    let stdout = stream(first, &more, Stream::Stdout, Text::new(&mut out, STDOUT_LIMIT))?;
     out.extend_from_slice(b"\",\"stderr\":\"");
-    let stderr = stream(store, id, &first, Stream::Stderr, Text::new(&mut out, STDERR_LIMIT))?;
+    let stderr = stream(first, &more, Stream::Stderr, Text::new(&mut out, STDERR_LIMIT))?;
     out.extend_from_slice(b"\",");
     beside.truncated |= stdout == Fit::Truncated || stderr == Fit::Truncated;
     let rest = serde_json::to_vec(&beside).unwrap_or_default();
@@ -75,20 +94,19 @@ pub(super) fn json(
 }
 
 /// The whole of one stream, whose first piece is read already.
-fn stream(
-    store: &Store,
-    id: ExecutionId,
+fn stream<E>(
     first: &Piece,
+    more: impl Fn(Cursor) -> Result<Piece, E>,
     which: Stream,
     mut text: Text<'_>,
-) -> Result<Fit, StoreError> {
+) -> Result<Fit, E> {
     let mut add = |piece: &Piece| {
         piece.chunks.iter().filter(|chunk| chunk.stream == which).for_each(|chunk| text.push(&chunk.bytes));
     };
     add(first);
     let (mut next, mut rest) = (first.next, first.rest);
     while rest == Rest::More {
-        let piece = store.output.read(&id, next, STEP)?;
+        let piece = more(next)?;
         add(&piece);
         (next, rest) = (piece.next, piece.rest);
     }
@@ -150,7 +168,10 @@ mod tests {
         let Opened { store, .. } = Store::open(&directory.path().join("state")).unwrap();
         let id = ExecutionId::new();
         Frames::new(store.output.create(&id).unwrap(), Instant::now()).end().unwrap();
-        let json = String::from_utf8(json(&store, id, beside(), 0).unwrap()).unwrap();
+        let whole = store.output.seal(&id).unwrap().whole.unwrap();
+        let json = json(&store, id, beside(), 0).unwrap();
+        assert_eq!(json, json_of(&whole, beside(), 0));
+        let json = String::from_utf8(json).unwrap();
         assert_eq!(
             json,
             concat!(

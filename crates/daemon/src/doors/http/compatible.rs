@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::Value;
 use stockade_proto::{Bytes, Code, Command, ExecutionResult, Outcome, Request, Stdin};
+use stockade_store::Store;
 
 use super::answer::{Asked, Door};
 use super::captured::{self, Beside};
@@ -95,11 +96,16 @@ async fn reply(
     let expected = result.stdout.bytes.saturating_add(result.stderr.bytes);
     let expected = usize::try_from(expected).unwrap_or(usize::MAX);
     let permit = door.room_for_command(id, captured::most(result)).await?;
-    let json = door
-        .core
-        .record
-        .blocking(move |store| captured::json(store, id, beside, expected).map_err(|error| failed(&error)));
-    Ok(Reply::bytes(StatusCode::OK, JSON, json.await?).holding(permit))
+    let json = match attached.execution.short_output() {
+        Some(whole) => captured::json_of(whole, beside, expected),
+        None => {
+            let read = move |store: &Store| {
+                captured::json(store, id, beside, expected).map_err(|error| failed(&error))
+            };
+            door.core.record.blocking(read).await?
+        }
+    };
+    Ok(Reply::bytes(StatusCode::OK, JSON, json).holding(permit))
 }
 
 /// A number, whatever happened; or our fault, where it did not run or nobody knows.
