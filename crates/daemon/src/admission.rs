@@ -60,6 +60,34 @@ pub struct Seat {
     principal: Option<String>,
 }
 
+/// A seat that its caller has and another may take. Dropped, it is given back, unless it was taken.
+#[derive(Debug)]
+pub(crate) struct Offer(Offered);
+
+/// The other's view of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Offered(Arc<Mutex<Option<Seat>>>);
+
+impl Seat {
+    pub(crate) fn offer(self) -> (Offer, Offered) {
+        let offered = Offered(Arc::new(Mutex::new(Some(self))));
+        (Offer(offered.clone()), offered)
+    }
+}
+
+impl Offered {
+    /// Once. None where the caller has left.
+    pub(crate) fn take(&self) -> Option<Seat> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        drop(self.0.take());
+    }
+}
+
 /// How full it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
@@ -340,6 +368,21 @@ mod tests {
         admission.drain();
         assert_eq!(waits.await.unwrap().unwrap_err().code(), Code::Draining);
         assert_eq!(admission.admit(&principal("c")).await.unwrap_err().code(), Code::Draining);
+    }
+
+    #[tokio::test]
+    async fn an_offered_seat_is_the_callers_until_it_is_taken() {
+        let admission = admission(2, 2, 1);
+        let (left, offered) = admission.admit(&principal("a")).await.unwrap().offer();
+        drop(left);
+        assert!(offered.take().is_none());
+        assert_eq!(admission.load().running, 0, "whoever looks at it still is in nobody's way");
+        let (offer, offered) = admission.admit(&principal("a")).await.unwrap().offer();
+        let seat = offered.take();
+        drop((offer, offered));
+        assert_eq!(admission.load().running, 1);
+        drop(seat);
+        assert_eq!(admission.load().running, 0);
     }
 
     #[tokio::test]

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use stockade_proto::link::{Execute, Place, Started, Stop};
 use stockade_proto::{Code, Command, Request};
 use stockade_store::ExecutionId;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::warn;
 
-use crate::admission::Seat;
+use crate::admission::{Offered, Seat};
 use crate::attached::Attached;
 use crate::core::Core;
 use crate::denied::Denied;
@@ -51,6 +51,7 @@ pub struct Ask {
 #[derive(Debug)]
 pub struct Order {
     pub id: ExecutionId,
+    pub seat: Seat,
     pub door: Door,
     pub principal: String,
     pub request: Request,
@@ -113,25 +114,43 @@ async fn admitted<T: Send + 'static>(
     let asked = Instant::now();
     let seat = core.admission.admit(&ask.principal).await?;
     core.metrics.waited(asked.elapsed());
-    let order = planned(core, ask).await?;
+    let place = place_to_plan(core).await?;
+    // Its seat is the caller's to give back until the execution is put on record.
+    let (offer, seat) = seat.offer();
     let (tell, told) = oneshot::channel();
     // A task of its own: a caller that leaves now would leave half an execution on record.
     let core = Arc::clone(core);
     tokio::spawn(async move {
-        let opened = open(&core, seat, order).await.map(|start| hand(&core, start));
+        let opened = open(&core, ask, place, seat).await.map(|start| hand(&core, start));
         // Unheard, or never taken out again: dropped, and with it what hangs on it.
         drop(tell.send(opened));
     });
-    told.await.unwrap_or_else(|_| Err(Denied::stopping()))
+    let told = told.await.unwrap_or_else(|_| Err(Denied::stopping()));
+    drop(offer);
+    told
 }
 
-async fn open(core: &Arc<Core>, seat: Seat, order: Order) -> Result<Start, Denied> {
-    let open = match core.record.open(&order).await? {
+/// Plans and puts on record, on a thread that may wait: a caller names the path, and what answers there may be a network
+/// file system that does not. A caller that has left by then is not put on record.
+async fn open(
+    core: &Arc<Core>,
+    ask: Ask,
+    place: OwnedSemaphorePermit,
+    seat: Offered,
+) -> Result<Start, Denied> {
+    let own = Arc::clone(core);
+    let order = move || {
+        let order = plan(&own, ask, &seat);
+        drop(place);
+        order
+    };
+    let (order, opened) = core.record.open(order).await?;
+    let open = match opened {
         OpenedAs::New(open) => open,
         OpenedAs::Known(known) => return Ok(Start::Known(known)),
     };
     let execution = core.in_hand.insert(order.id, &order.principal);
-    tokio::spawn(carry_out(Arc::clone(core), seat, order, *open, Arc::clone(&execution)));
+    tokio::spawn(carry_out(Arc::clone(core), order, *open, Arc::clone(&execution)));
     Ok(Start::New(execution))
 }
 
@@ -142,33 +161,28 @@ async fn known(core: &Core, ask: &Ask) -> Result<Option<ExecutionId>, Denied> {
     }
 }
 
-/// On a thread that may wait: a caller names the path, and what answers there may be a network file system that does
-/// not. Few at a time, so that those which hang leave threads for the store.
-async fn planned(core: &Arc<Core>, ask: Ask) -> Result<Order, Denied> {
+/// Few at a time, so that plans which hang leave threads for the store.
+async fn place_to_plan(core: &Core) -> Result<OwnedSemaphorePermit, Denied> {
     let place = Arc::clone(&core.plans).acquire_owned();
-    let place = tokio::time::timeout(PLANNED, place).await.ok().and_then(Result::ok).ok_or_else(|| {
+    tokio::time::timeout(PLANNED, place).await.ok().and_then(Result::ok).ok_or_else(|| {
         Denied::refuse(Code::TooBusy, "too many workspaces are being looked at", "Try again in a moment.")
             .after(Duration::from_secs(1))
-    })?;
-    let own = Arc::clone(core);
-    let order = tokio::task::spawn_blocking(move || {
-        let order = plan(&own, ask);
-        drop(place);
-        order
-    });
-    order.await.unwrap_or_else(|_| Err(Denied::stopping()))
+    })
 }
 
 /// The service's own terms: everything else is planned where the walls are built, from the host as it is there.
-fn plan(core: &Core, ask: Ask) -> Result<Order, Denied> {
+fn plan(core: &Core, ask: Ask, seat: &Offered) -> Result<Order, Denied> {
     let Ask { door, principal, request, key } = ask;
     let config = core.config();
     let workspace = config.workspaces.check(&request)?;
     let request = Request { workspace: workspace.path, ..request };
     config.check_profile(&request.profile)?;
     let shown = shown(core, &request.command);
+    // None: the caller has left meanwhile, and took it along.
+    let seat = seat.take().ok_or_else(Denied::stopping)?;
     Ok(Order {
         id: ExecutionId::new(),
+        seat,
         door,
         principal: principal.name().to_owned(),
         request,
@@ -178,7 +192,7 @@ fn plan(core: &Core, ask: Ask) -> Result<Order, Denied> {
     })
 }
 
-async fn carry_out(core: Arc<Core>, seat: Seat, order: Order, open: Open, execution: Arc<Execution>) {
+async fn carry_out(core: Arc<Core>, order: Order, open: Open, execution: Arc<Execution>) {
     let begun = Instant::now();
     let Open { ticket, output } = open;
     let id = order.id;
@@ -191,7 +205,7 @@ async fn carry_out(core: Arc<Core>, seat: Seat, order: Order, open: Open, execut
     let output = core.record.close(ticket, execution.started_ms(), Arc::clone(&ending)).await;
     core.metrics.ended(&ending, begun.elapsed());
     core.events.ended(&execution, &ending);
-    drop(seat);
+    drop(order.seat);
     core.in_hand.remove(id);
     execution.end(ending, output);
 }

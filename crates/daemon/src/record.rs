@@ -57,40 +57,17 @@ impl Record {
         &self.store
     }
 
-    /// Invariant 1: what this returns is the only way to an executor.
-    pub async fn open(&self, order: &Order) -> Result<OpenedAs, Denied> {
-        let new = NewExecution {
-            id: order.id,
-            principal: order.principal.clone(),
-            door: order.door.name().to_owned(),
-            profile: order.request.profile.clone(),
-            command: order.shown.clone(),
-            workspace: order.request.workspace.to_string(),
-            key: order.key.clone(),
-        };
-        let body = json!({
-            "door": new.door, "profile": new.profile, "command": order.audited_command(),
-            "workspace": new.workspace,
-        });
-        let opening = audit::Opening { execution: order.id, principal: order.principal.clone(), body };
+    /// Invariant 1: what this returns is the only way to an executor. The order is made on the same thread, so that
+    /// one is woken for both.
+    pub async fn open(
+        &self,
+        order: impl FnOnce() -> Result<Order, Denied> + Send + 'static,
+    ) -> Result<(Order, OpenedAs), Denied> {
         let owed = Arc::clone(&self.owed);
         self.writing(move |store| {
-            let id = new.id;
-            match store.executions.start(new).map_err(|error| failed(&error))? {
-                Started::New => {}
-                Started::Known(known) => return Ok(OpenedAs::Known(known.id)),
-            }
-            let opened = store.output.create(&id).map_err(|error| failed(&error)).and_then(|output| {
-                let ticket = store.audit.append(opening).map_err(|error| audit_failed(&error))?;
-                Ok(OpenedAs::New(Box::new(Open { ticket, output })))
-            });
-            // On record, and nothing will come of it.
-            opened.inspect_err(|denied| {
-                let ending = Arc::new(Ending::NotRun(denied.why.clone()));
-                owed.add(
-                    settle(store, Closing { id, ticket: None, row: true, started_ms: None, ending }).rest,
-                );
-            })
+            let order = order()?;
+            let opened = put_on_record(store, &owed, &order)?;
+            Ok((order, opened))
         })
         .await
     }
@@ -252,6 +229,37 @@ impl Record {
             }
         }
     }
+}
+
+fn put_on_record(store: &Store, owed: &Owed, order: &Order) -> Result<OpenedAs, Denied> {
+    let id = order.id;
+    let new = NewExecution {
+        id,
+        principal: order.principal.clone(),
+        door: order.door.name().to_owned(),
+        profile: order.request.profile.clone(),
+        command: order.shown.clone(),
+        workspace: order.request.workspace.to_string(),
+        key: order.key.clone(),
+    };
+    let body = json!({
+        "door": new.door, "profile": new.profile, "command": order.audited_command(),
+        "workspace": new.workspace,
+    });
+    let opening = audit::Opening { execution: id, principal: order.principal.clone(), body };
+    match store.executions.start(new).map_err(|error| failed(&error))? {
+        Started::New => {}
+        Started::Known(known) => return Ok(OpenedAs::Known(known.id)),
+    }
+    let opened = store.output.create(&id).map_err(|error| failed(&error)).and_then(|output| {
+        let ticket = store.audit.append(opening).map_err(|error| audit_failed(&error))?;
+        Ok(OpenedAs::New(Box::new(Open { ticket, output })))
+    });
+    // On record, and nothing will come of it.
+    opened.inspect_err(|denied| {
+        let ending = Arc::new(Ending::NotRun(denied.why.clone()));
+        owed.add(settle(store, Closing { id, ticket: None, row: true, started_ms: None, ending }).rest);
+    })
 }
 
 /// For a note that something waits for.
