@@ -34,7 +34,7 @@ use stockade_store::executions::Keep;
 use crate::admission::Capacity;
 use crate::denied::Denied;
 pub use surroundings::{Scope, Surroundings};
-pub use workspaces::Workspaces;
+pub use workspaces::{Seen, Workspaces};
 pub use written::{Format, Level};
 
 /// What is read where nobody names another, by root and by the system's service.

@@ -14,7 +14,7 @@ use stockade_store::executions::Keep;
 use super::surroundings::{self as variable, Scope, Surroundings};
 use super::values::At;
 use super::written::{File, Log, Written};
-use super::{Config, HttpDoor, Settings, SocketDoor, Workspaces, names, secret, service_profile};
+use super::{Config, HttpDoor, Seen, Settings, SocketDoor, Workspaces, names, secret, service_profile};
 use crate::admission::Capacity;
 
 const PORT: u16 = 3001;
@@ -286,7 +286,7 @@ impl Resolve<'_> {
         }
         let closed = self.closed(written)?;
         let home = self.around.home.clone();
-        Ok(Workspaces { roots, default, state: state.to_owned(), closed, home })
+        Ok(Workspaces { roots, default, state: state.to_owned(), closed, home, seen: Seen::default() })
     }
 
     /// Whoever may change these decides what the service does.

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{bind, serve};
 use crate::admission::{Admission, Capacity};
-use crate::config::{Config, HttpDoor, Workspaces};
+use crate::config::{Config, HttpDoor, Seen, Workspaces};
 use crate::core::Core;
 use crate::dispatch::{Dispatch, Link};
 use crate::events::Events;
@@ -58,6 +58,7 @@ impl Served {
                 state,
                 closed: Vec::new(),
                 home: None,
+                seen: Seen::default(),
             },
             profile: "default".into(),
             only_own: false,
