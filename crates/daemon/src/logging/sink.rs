@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,9 @@ const QUEUE: usize = 1024;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const STACK: usize = 64 * 1024;
+/// After it has written all there is. Whoever logs meanwhile has no thread to wake: with many requests that is one
+/// wake for many lines, and none is later than this.
+const REST: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 enum Said {
@@ -83,11 +86,11 @@ fn write_out(said: &Receiver<Said>, lost: &AtomicU64) {
         // A closed stderr: there is nobody to tell.
         Ok(()) | Err(_) => {}
     };
+    let mut next = said.recv();
     loop {
-        match said.recv_timeout(Duration::from_secs(3600)) {
+        match next {
             Ok(Said::Line(line)) => put(&line),
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(Said::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Said::End) | Err(_) => return,
         }
         match lost.swap(0, Ordering::Relaxed) {
             0 => {}
@@ -95,6 +98,13 @@ fn write_out(said: &Receiver<Said>, lost: &AtomicU64) {
                 put(format!("{count} lines of the log were lost: nobody read them in time\n").as_bytes())
             }
         }
+        next = match said.try_recv() {
+            Ok(said) => Ok(said),
+            Err(_) => {
+                std::thread::sleep(REST);
+                said.recv()
+            }
+        };
     }
 }
 
