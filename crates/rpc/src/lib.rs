@@ -14,6 +14,8 @@
 //! struct Door { user: u32 }
 //!
 //! impl Service for Door {
+//!     type Answer = Value;
+//!
 //!     async fn call(&self, method: &str, params: Params, _: Context) -> Result<Value, Error> {
 //!         #[derive(serde::Deserialize)]
 //!         struct Greet { name: String }
@@ -62,6 +64,8 @@ pub use limits::Limits;
 pub use listen::{Admitted, Caller, ListenError, Listener, Places, Seat};
 pub use message::Id;
 pub use peer::{CallError, Peer};
+/// What answers are kept as, and how one is made that is written once.
+pub use serde_json::value::{RawValue, to_raw_value};
 pub use service::{Connection, Context, Ending, Late, Service, Speak};
 pub use share::Share;
 pub use subscribe::{Bounds, Note, PublishError, SubscribeError, Subscription};

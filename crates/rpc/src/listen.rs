@@ -258,7 +258,7 @@ fn passes(error: &io::Error) -> bool {
 
 /// One line in a fresh socket's buffer always fits. Which framing the caller speaks isn't known yet.
 fn turn_away(stream: UnixStream, error: Error) {
-    let line = format!("{}\n", message::response(None, &Err(error)));
+    let line = format!("{}\n", message::response(None, &Err::<(), _>(error)));
     // Past the runtime, which hasn't seen yet that the socket can be written to.
     match stream.into_std().and_then(|mut stream| stream.write(line.as_bytes())) {
         // A caller that is gone needs no reason.

@@ -7,7 +7,6 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -205,14 +204,23 @@ pub fn notification<P: Serialize>(method: &str, params: &P) -> serde_json::Resul
     serde_json::to_string(&Sent { jsonrpc: "2.0", id: None, method, params })
 }
 
-/// The frame of an answer. An id that couldn't be read is answered as null.
-pub fn response(id: Option<&Id>, outcome: &Result<Value, Error>) -> String {
-    // A `Value` and an `Error` are always JSON.
-    let (member, body) = match outcome {
-        Ok(value) => ("result", value.to_string()),
-        Err(error) => ("error", serde_json::to_string(error).unwrap_or_else(|_| "null".to_owned())),
+/// The frame of an answer. An id that couldn't be read is answered as null, and what is no JSON with an error.
+pub fn response<T: Serialize>(id: Option<&Id>, outcome: &Result<T, Error>) -> String {
+    let written = match outcome {
+        Ok(answer) => answered(id, "result", answer),
+        Err(error) => answered(id, "error", error),
     };
-    format!(r#"{{"jsonrpc":"2.0","id":{},"{member}":{body}}}"#, id.map_or("null", Id::text))
+    // Our own error always is.
+    written.or_else(|_| answered(id, "error", &Error::internal())).unwrap_or_default()
+}
+
+fn answered(id: Option<&Id>, member: &str, body: &impl Serialize) -> serde_json::Result<String> {
+    let mut frame = Vec::from(r#"{"jsonrpc":"2.0","id":"#);
+    frame.extend_from_slice(id.map_or("null", Id::text).as_bytes());
+    frame.extend_from_slice(format!(r#","{member}":"#).as_bytes());
+    serde_json::to_writer(&mut frame, body)?;
+    frame.push(b'}');
+    String::from_utf8(frame).map_err(serde::ser::Error::custom)
 }
 
 #[cfg(test)]

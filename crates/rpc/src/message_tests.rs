@@ -39,7 +39,7 @@ fn what_is_no_object_is_not_sent_back() {
     let long = format!("\"{}\"", "\\u202e\u{2066}x".repeat(100_000));
     let invalid = invalid(&long);
     assert_eq!(invalid.error.code, INVALID_REQUEST);
-    let answer = response(invalid.id.as_ref(), &Err(invalid.error.clone()));
+    let answer = response(invalid.id.as_ref(), &Err::<(), _>(invalid.error.clone()));
     assert!(answer.len() <= 2 * LONGEST_ID, "{} bytes", answer.len());
     assert!(!invalid.error.message.contains(['\u{202e}', '\u{2066}']), "{}", invalid.error.message);
 }
@@ -124,6 +124,6 @@ fn what_is_written_is_read_again() {
     assert_eq!((request.id.text(), request.method.as_str()), ("5", "execution/start"));
     let sent = notification("output", &json!({})).unwrap();
     assert!(matches!(read(&sent), Ok(Message::Notification(_))), "{sent}");
-    let sent = response(None, &Err(Error::internal()));
+    let sent = response(None, &Err::<(), _>(Error::internal()));
     assert!(matches!(read(&sent), Ok(Message::Response(Response { id: None, .. }))), "{sent}");
 }

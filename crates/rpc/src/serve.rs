@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::error::{CLOSING, Error};
+use crate::error::{CLOSING, Error, INTERNAL};
 use crate::frame::{FrameError, Item};
 use crate::message::{self, Id, Message, Notification, Request, Sender};
 use crate::peer::{Peer, Phase, Shared};
@@ -202,7 +203,7 @@ impl<R: AsyncRead + Unpin + Send, S: Service> Serving<R, S> {
             return Next::Read;
         }
         let error = late.error(&self.peer.shared.limits);
-        match timeout(LAST_BYTES, answer(&self.peer.shared, None, Err(error))).await {
+        match timeout(LAST_BYTES, refuse(&self.peer.shared, None, error)).await {
             // Told or not, it ends.
             Ok(Ok(()) | Err(Over)) | Err(_) => Next::End(Ending::Late(late)),
         }
@@ -215,7 +216,7 @@ impl<R: AsyncRead + Unpin + Send, S: Service> Serving<R, S> {
             Ok(frame) => self.message(&frame).await,
             Err(error) => {
                 let told = Error::new(error.code(), error.to_string());
-                let answered = answer(&self.peer.shared, None, Err(told)).await;
+                let answered = refuse(&self.peer.shared, None, told).await;
                 if error.ends() {
                     return Next::End(Ending::Broken(error));
                 }
@@ -239,7 +240,7 @@ impl<R: AsyncRead + Unpin + Send, S: Service> Serving<R, S> {
                 Ok(())
             }
             Err(invalid) => match invalid.from {
-                Sender::Asks => answer(&self.peer.shared, invalid.id.as_ref(), Err(invalid.error)).await,
+                Sender::Asks => refuse(&self.peer.shared, invalid.id.as_ref(), invalid.error).await,
                 Sender::Answers => Ok(()),
             },
         }
@@ -249,7 +250,7 @@ impl<R: AsyncRead + Unpin + Send, S: Service> Serving<R, S> {
         let Request { id, method, params } = request;
         let (slot, held) = match self.admit(&method, bytes) {
             Ok(admitted) => admitted,
-            Err(error) => return answer(&self.peer.shared, Some(&id), Err(error)).await,
+            Err(error) => return refuse(&self.peer.shared, Some(&id), error).await,
         };
         let (service, peer) = (Arc::clone(&self.service), self.peer.clone());
         self.tasks.spawn(async move {
@@ -353,27 +354,22 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-async fn answer(
-    shared: &Shared,
-    id: Option<&Id>,
-    outcome: Result<serde_json::Value, Error>,
-) -> Result<(), Over> {
-    answer_keeping(shared, id, outcome, Kept::default()).await
+async fn refuse(shared: &Shared, id: Option<&Id>, error: Error) -> Result<(), Over> {
+    answer_keeping(shared, id, Err::<(), _>(error), Kept::default()).await
 }
 
 /// An answer that is too long for a frame becomes one that says so.
-async fn answer_keeping(
+async fn answer_keeping<T: Serialize>(
     shared: &Shared,
     id: Option<&Id>,
-    outcome: Result<serde_json::Value, Error>,
+    outcome: Result<T, Error>,
     kept: Kept,
 ) -> Result<(), Over> {
     let mut text = message::response(id, &outcome);
     drop(outcome);
     if text.len() > shared.limits.frame {
         let error = FrameError::TooLong { limit: shared.limits.frame };
-        text =
-            message::response(id, &Err(Error::new(crate::error::INTERNAL, format!("the answer: {error}"))));
+        text = message::response(id, &Err::<(), _>(Error::new(INTERNAL, format!("the answer: {error}"))));
     }
     shared.out.send_keeping(Text::Own(text), kept).await
 }

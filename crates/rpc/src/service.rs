@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -24,12 +24,15 @@ use crate::write::{Kept, Queued};
 /// Implement with `async fn`. A call runs in a task of its own, beside others; it is dropped at an `await` when
 /// the connection ends, so what must outlive the connection is spawned elsewhere.
 pub trait Service: Send + Sync + 'static {
+    /// What a call is answered with: a [`serde_json::Value`], or something that is written as it is.
+    type Answer: Serialize + Send;
+
     fn call(
         &self,
         method: &str,
         params: Params,
         context: Context,
-    ) -> impl Future<Output = Result<Value, Error>> + Send;
+    ) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
 
     /// One after the other, in the order they came; requests and answers may overtake them. While one takes
     /// long the others wait, and past their bound nothing more is read: be quick.

@@ -119,7 +119,7 @@ fn answered(id: Option<&Id>, error: Error) -> usize {
     if let Some(Value::String(field)) = error.data.as_ref().and_then(|data| data.get("field")) {
         seen(field);
     }
-    let outcome = Err(error);
+    let outcome = Err::<(), _>(error);
     let text = message::response(id, &outcome);
     let Message::Response(read) = must(message::read(&text), "our own answer") else {
         panic!("our answer is no response: {text}");

@@ -31,6 +31,8 @@ use crate::{deadline, unique};
 struct Notes(Arc<Mutex<Vec<(String, Value)>>>);
 
 impl Service for Notes {
+    type Answer = Value;
+
     async fn call(&self, method: &str, _: Params, _: Context) -> Result<Value, Error> {
         Err(Error::unknown_method(method))
     }

@@ -61,6 +61,8 @@ impl From<NoAnswer> for Abort {
 struct Silent;
 
 impl Service for Silent {
+    type Answer = Value;
+
     async fn call(&self, method: &str, _: Params, _: Context) -> Result<Value, Error> {
         Err(Error::unknown_method(method))
     }

@@ -80,6 +80,8 @@ struct FromExecutor {
 }
 
 impl Service for FromExecutor {
+    type Answer = Value;
+
     async fn call(&self, method: &str, _: Params, _: Context) -> Result<Value, Error> {
         Err(Error::unknown_method(method))
     }

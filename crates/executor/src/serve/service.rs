@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use stockade_executor::survey::ServiceProfiles;
 use stockade_executor::{Abort, LayerFact, layer_facts, orders};
 use stockade_proto::link::{
@@ -13,7 +13,7 @@ use stockade_proto::link::{
 };
 use stockade_proto::{Bytes, Cancel, Code, ExecutionResult, Fault, Layer, Stdin as Piping};
 use stockade_redact::Redactor;
-use stockade_rpc::{Context, Error, Limits, Params, Service};
+use stockade_rpc::{Context, Error, Limits, Params, RawValue, Service, to_raw_value};
 use tokio::sync::oneshot;
 
 use super::carry::{Carriage, Tell};
@@ -46,7 +46,9 @@ pub(super) struct Link {
 }
 
 impl Service for Link {
-    async fn call(&self, method: &str, params: Params, context: Context) -> Result<Value, Error> {
+    type Answer = Text;
+
+    async fn call(&self, method: &str, params: Params, context: Context) -> Result<Text, Error> {
         if method == method::HELLO {
             return self.hello(&params, &context);
         }
@@ -54,7 +56,7 @@ impl Service for Link {
             return Err(Error::refused("`hello` comes first"));
         };
         match method {
-            method::PING => Ok(json!({})),
+            method::PING => done(),
             method::EXECUTE => self.execute(params.read()?, source, &context).await,
             method::STOP => self.stop(&params.read()?),
             method::WRITE => self.write(params.read()?).await,
@@ -81,7 +83,7 @@ impl Link {
         Self { executions, donations, redactor, limits, source: Mutex::new(None), workers }
     }
 
-    fn hello(&self, params: &Params, context: &Context) -> Result<Value, Error> {
+    fn hello(&self, params: &Params, context: &Context) -> Result<Text, Error> {
         /// What every version has.
         #[derive(Deserialize)]
         struct Version {
@@ -98,7 +100,7 @@ impl Link {
             return Err(Error::refused("`hello` was said already"));
         }
         self.terms(terms)?;
-        value(&Greeting { version: link::VERSION, pid: std::process::id(), layers: self.layers() })
+        text(&Greeting { version: link::VERSION, pid: std::process::id(), layers: self.layers() })
     }
 
     fn source(&self) -> MutexGuard<'_, Option<Arc<Source>>> {
@@ -106,7 +108,7 @@ impl Link {
     }
 
     /// What runs goes on under the terms that it began with.
-    fn terms(&self, terms: Terms) -> Result<Value, Error> {
+    fn terms(&self, terms: Terms) -> Result<Text, Error> {
         let Terms { profiles, walls_required } = terms;
         if profiles.len() > MOST_PROFILES {
             return Err(Error::bad_params("profiles", format!("more than {MOST_PROFILES}")));
@@ -115,7 +117,7 @@ impl Link {
             .map_err(|refusal| Error::bad_params("profiles", refusal.message))?;
         let profiles = if walls_required { profiles.with_walls_required() } else { profiles };
         *self.source() = Some(Arc::new(Source::new(profiles)));
-        Ok(json!({}))
+        done()
     }
 
     fn layers(&self) -> Vec<LayerState> {
@@ -132,7 +134,7 @@ impl Link {
         facts.map(|fact| LayerState { layer: fact.layer, missing: missing(fact) }).collect()
     }
 
-    async fn execute(&self, asked: Execute, source: Arc<Source>, context: &Context) -> Result<Value, Error> {
+    async fn execute(&self, asked: Execute, source: Arc<Source>, context: &Context) -> Result<Text, Error> {
         let (tell, started, ended) = {
             let (started, hear_started) = oneshot::channel();
             let (ended, hear_ended) = oneshot::channel();
@@ -147,7 +149,7 @@ impl Link {
             }
         }
         match ended.await {
-            Ok(Ok(result)) => value(&fitting(result)),
+            Ok(Ok(result)) => fitting(result),
             Ok(Err(abort)) => Err(not_run(abort)),
             // Its thread ended without a word.
             Err(_) => Err(Error::internal()),
@@ -196,17 +198,17 @@ impl Link {
         self.executions.get(execution).ok_or_else(unknown)
     }
 
-    fn stop(&self, asked: &Stop) -> Result<Value, Error> {
+    fn stop(&self, asked: &Stop) -> Result<Text, Error> {
         self.entry(&asked.execution)?.stop(asked.by);
-        Ok(json!({}))
+        done()
     }
 
-    async fn write(&self, asked: Write) -> Result<Value, Error> {
+    async fn write(&self, asked: Write) -> Result<Text, Error> {
         let entry = self.entry(&asked.execution)?;
         let closed = |why| Err(Error::new(error::STDIN_CLOSED, why));
         let Some(stdin) = &entry.stdin else { return closed("its stdin was not asked for") };
         match stdin.write(asked.bytes.as_slice(), asked.end).await {
-            Ok(()) => Ok(json!({})),
+            Ok(()) => done(),
             Err(NotWritten::Ended) => closed("its stdin was ended by an earlier write"),
             Err(NotWritten::Closed) => closed("the command has closed its stdin"),
             Err(NotWritten::Busy) => Err(Error::busy("too many writes wait for this command", RETRY_AFTER)),
@@ -218,34 +220,43 @@ impl Link {
         }
     }
 
-    async fn shutdown(&self, asked: &Shutdown, context: &Context) -> Result<Value, Error> {
+    async fn shutdown(&self, asked: &Shutdown, context: &Context) -> Result<Text, Error> {
         let grace = Duration::from_millis(asked.timeout_ms).min(LONGEST_SHUTDOWN);
         self.executions.end(Cancel::Terminate, grace, KILLED).await;
         // What ended is answered first, then this.
         context.peer().close();
-        Ok(json!({}))
+        done()
     }
 }
 
-fn value(answer: &impl Serialize) -> Result<Value, Error> {
-    serde_json::to_value(answer).map_err(|_| Error::internal())
+/// An answer as it goes over the link: written once.
+type Text = Box<RawValue>;
+
+fn text(answer: &impl Serialize) -> Result<Text, Error> {
+    to_raw_value(answer).map_err(|_| Error::internal())
+}
+
+fn done() -> Result<Text, Error> {
+    text(&json!({}))
 }
 
 /// An answer has to fit a frame: the daemon knows the command that it sent, and events tell all that was blocked.
-fn fitting(mut result: ExecutionResult) -> ExecutionResult {
+fn fitting(mut result: ExecutionResult) -> Result<Text, Error> {
     const MOST_BLOCKED: usize = 64;
-    let fits = |result: &ExecutionResult| {
-        serde_json::to_string(result).is_ok_and(|text| text.len() + ENVELOPE <= Limits::link().frame)
-    };
-    if !fits(&result) {
-        result.command.truncate(1);
+    let fits = |text: &RawValue| text.get().len() + ENVELOPE <= Limits::link().frame;
+    let whole = text(&result)?;
+    if fits(&whole) {
+        return Ok(whole);
     }
-    if !fits(&result) {
-        result.command.clear();
-        result.blocked.truncate(MOST_BLOCKED);
-        result.traffic.truncate(MOST_BLOCKED);
+    result.command.truncate(1);
+    let short = text(&result)?;
+    if fits(&short) {
+        return Ok(short);
     }
-    result
+    result.command.clear();
+    result.blocked.truncate(MOST_BLOCKED);
+    result.traffic.truncate(MOST_BLOCKED);
+    text(&result)
 }
 
 fn no_place(why: NoPlace) -> Error {

@@ -80,6 +80,8 @@ struct Stage {
 }
 
 impl Service for Stub {
+    type Answer = Value;
+
     async fn call(&self, method: &str, params: Params, context: Context) -> Result<Value, Error> {
         match method {
             "healthCheck" => Ok(json!({ "status": "ok" })),
@@ -228,6 +230,8 @@ impl Raw {
 pub(crate) struct Client(pub(crate) mpsc::UnboundedSender<(String, Value)>);
 
 impl Service for Client {
+    type Answer = Value;
+
     async fn call(&self, method: &str, params: Params, _context: Context) -> Result<Value, Error> {
         match method {
             "echo" => params.read(),

@@ -52,6 +52,8 @@ impl Drop for InFlight<'_> {
 }
 
 impl Service for Visitor {
+    type Answer = Value;
+
     async fn call(&self, method: &str, params: Params, context: Context) -> Result<Value, Error> {
         let method = Method::find(method).ok_or_else(|| Error::unknown_method(method))?;
         self.may(method)?;
