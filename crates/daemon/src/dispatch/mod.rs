@@ -3,6 +3,7 @@
 
 mod donate;
 mod process;
+mod wire;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -13,12 +13,11 @@ use serde_json::Value;
 use stockade_proto::install;
 use stockade_proto::link::{self, Greeting, Hello, Started, VERSION, method};
 use stockade_rpc::{Connection, Context, Error, Framing, Limits, Params, Peer, Service, Speak};
-use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::{ANSWER, Link, donate::Donations};
+use super::{ANSWER, Link, donate::Donations, wire};
 use crate::core::Core;
 use crate::pipeline;
 use crate::record::chain;
@@ -211,11 +210,10 @@ async fn start(core: &Weak<Core>, terms: &Terms) -> Result<Running, StartError> 
         .map_err(|source| StartError::Spawn { program: terms.program.clone(), source })?;
     // Before hello, and so before it runs anything that a later daemon would have to wait for.
     terms.mark.set(child.id()).map_err(StartError::Mark)?;
-    let stream = std::os::unix::net::UnixStream::from(ours);
-    let stream = UnixStream::from_std(stream).map_err(StartError::Sockets)?;
-    let donations = Arc::new(Donations::new(donations).map_err(StartError::Sockets)?);
+    let halves = wire::halves(ours).map_err(StartError::Sockets)?;
+    let donations = Arc::new(Donations::new(donations));
     let service = FromExecutor { core: Weak::clone(core) };
-    let connection = Connection::new(stream.into_split(), Speak::This(Framing::Lines), limits(), service);
+    let connection = Connection::new(halves, Speak::This(Framing::Lines), limits(), service);
     let peer = connection.peer().clone();
     let served = tokio::spawn(async move {
         let ending = connection.run().await;
