@@ -11,7 +11,7 @@ use stockade_redact::Redactor;
 use stockade_store::ExecutionId;
 use stockade_store::executions::{Execution as Row, Filter, Page, State};
 use stockade_store::output::{Cursor, Piece, Rest};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::admission::Admission;
 use crate::config::Config;
@@ -62,6 +62,8 @@ pub struct Core {
     pub dispatch: Dispatch,
     pub record: Record,
     pub in_hand: InHand,
+    /// Told of each one that begins to run.
+    pub begun: Arc<Notify>,
     /// Plans under way.
     pub plans: Arc<Semaphore>,
     pub events: Events,

@@ -1,8 +1,9 @@
 //! One execution while this daemon has it in hand, and the table of them. What has ended is on record only.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stockade_proto::Cancel;
 use stockade_proto::link::Started;
@@ -21,12 +22,25 @@ pub enum Phase {
     Ended(Arc<Ending>),
 }
 
+/// For how long one has run, as far as its row has to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Age {
+    Young,
+    Old {
+        started_ms: i64,
+    },
+    /// It says so, or it will with the end, or there is nothing to say yet.
+    Known,
+}
+
 #[derive(Debug)]
 pub struct Execution {
     pub id: ExecutionId,
     pub principal: String,
     pub dispatched: Instant,
-    started_ms: OnceLock<i64>,
+    started: OnceLock<(i64, Instant)>,
+    /// Its row says that it runs, or is being told.
+    noted: AtomicBool,
     /// Whoever writes to its stdin now.
     pub(crate) stdin: Arc<Semaphore>,
     late: Mutex<Option<Cancel>>,
@@ -71,7 +85,18 @@ impl Execution {
 
     /// When its sandbox began to be built.
     pub fn started_ms(&self) -> Option<i64> {
-        self.started_ms.get().copied()
+        self.started.get().map(|(started_ms, _)| *started_ms)
+    }
+
+    /// Says `Old` once.
+    pub(crate) fn age(&self, old: Duration) -> Age {
+        match (self.phase(), self.started.get()) {
+            (Phase::Running(_), Some((_, since))) if since.elapsed() < old => Age::Young,
+            (Phase::Running(_), Some((started_ms, _))) if !self.noted.swap(true, Ordering::Relaxed) => {
+                Age::Old { started_ms: *started_ms }
+            }
+            (Phase::Dispatched | Phase::Running(_) | Phase::Ended(_), _) => Age::Known,
+        }
     }
 
     /// All that it wrote, once it has ended and if that is short: whoever waits for its end need not read it again.
@@ -89,7 +114,7 @@ impl Execution {
 
     pub(crate) fn turn(&self, phase: Phase) {
         if let Phase::Running(_) = &phase {
-            self.started_ms.get_or_init(now_ms);
+            self.started.get_or_init(|| (now_ms(), Instant::now()));
         }
         self.phase.send_modify(|now| {
             if !matches!(now, Phase::Ended(_)) {
@@ -112,10 +137,17 @@ impl InHand {
     pub(crate) fn insert(&self, id: ExecutionId, principal: &str) -> Arc<Execution> {
         let phase = watch::Sender::new(Phase::Dispatched);
         let (principal, dispatched) = (principal.to_owned(), Instant::now());
-        let (started_ms, stdin, late) = (OnceLock::new(), Arc::new(Semaphore::new(1)), Mutex::default());
-        let output = OnceLock::new();
-        let execution = Execution { id, principal, dispatched, started_ms, stdin, late, output, phase };
-        let execution = Arc::new(execution);
+        let execution = Arc::new(Execution {
+            id,
+            principal,
+            dispatched,
+            started: OnceLock::new(),
+            noted: AtomicBool::new(false),
+            stdin: Arc::new(Semaphore::new(1)),
+            late: Mutex::default(),
+            output: OnceLock::new(),
+            phase,
+        });
         self.table().insert(id, Arc::clone(&execution));
         execution
     }
@@ -140,4 +172,22 @@ impl InHand {
 fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_runs_for_a_while_is_old_once() {
+        let table = InHand::default();
+        let execution = table.insert(ExecutionId::new(), "ana");
+        assert_eq!(execution.age(Duration::ZERO), Age::Known, "nobody knows that it runs");
+        let started = Started { execution: String::new(), published: Vec::new(), warnings: Vec::new() };
+        execution.turn(Phase::Running(Arc::new(started)));
+        assert_eq!(execution.age(Duration::from_secs(3600)), Age::Young);
+        let started_ms = execution.started_ms().unwrap();
+        assert_eq!(execution.age(Duration::ZERO), Age::Old { started_ms });
+        assert_eq!(execution.age(Duration::ZERO), Age::Known);
+    }
 }

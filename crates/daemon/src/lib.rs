@@ -17,6 +17,7 @@ pub mod fuzz;
 mod inherited;
 pub mod logging;
 pub mod metrics;
+mod noting;
 mod owed;
 pub mod pipeline;
 pub mod principal;

@@ -225,23 +225,13 @@ pub(crate) fn started(core: &Core, started: Started) {
             }
         });
     }
-    let record = core.record.clone();
-    tokio::spawn(async move {
-        // The record of a short one says so with its end: one transaction less for each.
-        if tokio::time::timeout(WORTH_A_NOTE, execution.ended()).await.is_err()
-            && let Some(started_ms) = execution.started_ms()
-        {
-            record.running(id, started_ms).await;
-        }
-    });
+    core.begun.notify_one();
 }
 
-/// How long an execution runs before its row says so. Whoever looks at it sooner sees it all the same.
 /// For others to have been planned.
 const PLANNED: Duration = Duration::from_secs(10);
 /// Plans at a time.
 pub(crate) const PLANS: usize = 8;
-const WORTH_A_NOTE: Duration = Duration::from_millis(100);
 
 /// Of a command, before it is cut: what looks like a token and lies across the cut is still seen whole.
 const LOOKED_AT: usize = stockade_store::executions::COMMAND_LIMIT + (16 << 10);

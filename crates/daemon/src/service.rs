@@ -29,7 +29,7 @@ use crate::pipeline::PLANS;
 use crate::record::Record;
 use crate::refusals::Refusals;
 use crate::stray::Mark;
-use crate::{retention, systemd, unlogged};
+use crate::{noting, retention, systemd, unlogged};
 
 /// For the first executor. Without one the doors open all the same, and say so to callers.
 const FIRST_EXECUTOR: Duration = Duration::from_secs(10);
@@ -89,6 +89,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
         dispatch: Dispatch::new(link),
         record,
         in_hand: InHand::default(),
+        begun: Arc::default(),
         plans: Arc::new(Semaphore::new(PLANS)),
         events: Events::default(),
         metrics: Metrics::default(),
@@ -101,6 +102,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
     core.dispatch.await_executor(FIRST_EXECUTOR).await;
     let (close, closed) = watch::channel(false);
     let doors = open_doors(&core, inherited, &closed)?;
+    let noting = tokio::spawn(noting::note(Arc::downgrade(&core), Arc::clone(&core.begun)));
     let forgetting = tokio::spawn(retention::forget(Arc::downgrade(&core)));
     let logging = tokio::spawn(unlogged::log(Arc::downgrade(&core)));
     let beating = tokio::spawn(systemd::watchdog());
@@ -117,6 +119,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
     }
     // What the disk takes again is not to be called lost by the next start.
     core.record.catch_up().await;
+    noting.abort();
     forgetting.abort();
     logging.abort();
     beating.abort();

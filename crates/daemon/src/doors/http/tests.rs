@@ -73,6 +73,7 @@ impl Served {
             dispatch: Dispatch::new(link),
             record,
             in_hand: InHand::default(),
+            begun: Arc::default(),
             plans: Arc::new(Semaphore::new(8)),
             events: Events::default(),
             metrics: Metrics::default(),
