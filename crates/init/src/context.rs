@@ -5,9 +5,9 @@ use core::mem::ManuallyDrop;
 use stockade_launch::{
     CONTROL_FD, FromInit, GROUND_FD, Ground, Launch, MAX_DONATIONS, MAX_MESSAGE, Offer, Offered, ToInit, wall,
 };
-use stockade_nolibc::{Errno, Fd, close_all_from, map_file, receive, send};
+use stockade_nolibc::{Errno, Fd, Inherited, close_all_from, map_file, receive, send};
 
-use crate::stages::Places;
+use crate::stages::{PathBuffer, Places};
 
 /// Why a stage failed, and on what.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) donations: [Option<Fd>; MAX_DONATIONS],
     /// The new root, from the `ground` stage (born of a stem: the `own` stage) to the `pivot` stage.
     pub(crate) root: Option<NewRoot>,
+    /// Born of a stem: what it knew of itself, and so of us.
+    pub(crate) inherited: Option<Inherited>,
     /// Whether the loopback of the network namespace is still to be brought up.
     pub(crate) loopback_down: bool,
     /// For a supervisor that obeys the same rules, from the `landlock` stage to the `verify` stage.
@@ -57,8 +59,9 @@ pub(crate) struct Context {
 /// A root under construction.
 pub(crate) struct NewRoot {
     pub(crate) places: Places,
-    /// The tmpfs behind every private directory.
+    /// The tmpfs behind every private directory, and where it is until then.
     pub(crate) scratch: Fd,
+    pub(crate) scratch_at: PathBuffer,
     /// What covers a file, and what covers a directory.
     pub(crate) masks: [Fd; 2],
     /// Private directories made so far.
@@ -82,6 +85,7 @@ impl Context {
             control: Fd::inherited(CONTROL_FD),
             donations: [const { None }; MAX_DONATIONS],
             root: None,
+            inherited: None,
             loopback_down: ground.has(wall::NET),
             ruleset: None,
             offered: [None, None],

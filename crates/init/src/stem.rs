@@ -4,8 +4,8 @@
 
 use stockade_launch::{Birth, BirthNetwork, CONTROL_FD, FromInit, Stage, ToInit, wall};
 use stockade_nolibc::{
-    Errno, Namespaces, bear, close_all_from, drop_bounding_set, enter_network, enter_new, exit, loopback_up,
-    receive,
+    Errno, Namespaces, bear, close_all_from, drop_bounding_set, enter_network, enter_new, exit, inherited,
+    loopback_up, receive,
 };
 
 use crate::context::{Context, Failure};
@@ -17,6 +17,7 @@ pub(crate) fn until_born(context: &mut Context) -> Result<(), Failure> {
         // Nothing is exec'd here but commands, and those are to gain none: capabilities that we have stay.
         drop_bounding_set()?;
     }
+    context.inherited = Some(inherited()?);
     context.say(FromInit::Done)?;
     loop {
         let mut packet = [0; 64];

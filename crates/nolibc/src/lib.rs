@@ -34,8 +34,8 @@ pub use identity::{
     set_hostname, set_uid, umask,
 };
 pub use mount::{
-    Attr, bind_tree, bind_tree_at, fs_context, make_private, move_onto, move_onto_name, pivot_here, set_attr,
-    set_attr_recursive, unmount, unmount_old,
+    Attr, bind, bind_tree, bind_tree_at, fs_context, make_private, mount_new, move_onto, move_onto_name,
+    pivot_here, set_attr, set_attr_at, set_attr_recursive, unmount, unmount_old,
 };
 pub use network::{
     Family, Transport, catch_every_address, listen_everywhere, socket_diagnosis, stream_socket,
@@ -50,4 +50,4 @@ pub use security::{
 };
 pub use signal::{block_all, kill, kill_every, pause, poll_two, reset, signal_fd, unblock_all};
 pub use socket::{Received, loopback_up, receive, send};
-pub use status::{Status, has_foreign_fd, own_status};
+pub use status::{Inherited, Status, has_foreign_fd, inherited, own_status};

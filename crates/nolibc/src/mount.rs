@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 
 use crate::call::{call, nr};
-use crate::{Errno, Fd};
+use crate::{CWD, Errno, Fd};
 
 const AT_EMPTY_PATH: usize = 0x1000;
 const AT_SYMLINK_NOFOLLOW: usize = 0x100;
@@ -118,6 +118,36 @@ pub fn fs_context(kind: &CStr, options: &[(&CStr, &CStr)], attr: Attr) -> Result
     // SAFETY: three numbers.
     let mounted = unsafe { call(nr::FSMOUNT, [context.raw(), FSMOUNT_CLOEXEC, attr, 0, 0, 0]) };
     Fd::from_result(mounted?)
+}
+
+/// The mounts at and below `source` once more at `target`. One call where a tree takes three; but links on the way are
+/// followed, so only for names that nobody else can change.
+pub fn bind(source: &CStr, target: &CStr) -> Result<(), Errno> {
+    const MS_BIND_REC: usize = 0x1000 | 0x4000;
+    let (source, target) = (source.as_ptr() as usize, target.as_ptr() as usize);
+    // SAFETY: type and data are null; both paths are C strings.
+    let bound = unsafe { call(nr::MOUNT, [source, target, 0, MS_BIND_REC, 0, 0]) };
+    bound.map(drop)
+}
+
+/// A new file system at `target`, as [`bind`] has it.
+pub fn mount_new(kind: &CStr, target: &CStr, attr: Attr, options: &CStr) -> Result<(), Errno> {
+    // Numbered alike as far as they go.
+    let flags = usize::try_from(attr.0).map_err(|_| Errno::INVAL)?;
+    let (kind, options) = (kind.as_ptr() as usize, options.as_ptr() as usize);
+    // SAFETY: all four are C strings, only read.
+    let mounted = unsafe { call(nr::MOUNT, [kind, target.as_ptr() as usize, kind, flags, options, 0]) };
+    mounted.map(drop)
+}
+
+/// [`set_attr`] for what is mounted at a path.
+pub fn set_attr_at(path: &CStr, attr: Attr) -> Result<(), Errno> {
+    let attr = MountAttr { set: attr.0, clear: 0, propagation: 0, userns_fd: 0 };
+    let arguments =
+        [CWD.raw(), path.as_ptr() as usize, 0, &raw const attr as usize, size_of::<MountAttr>(), 0];
+    // SAFETY: a C string and a whole struct; both are only read.
+    let changed = unsafe { call(nr::MOUNT_SETATTR, arguments) };
+    changed.map(drop)
 }
 
 /// No mount event crosses the border in either direction.

@@ -24,14 +24,27 @@ const PR_CAPBSET_READ: usize = 23;
 const PR_GET_NO_NEW_PRIVS: usize = 39;
 const SIGNALS: core::ops::RangeInclusive<usize> = 1..=64;
 
+/// What a process has from the one that it is a copy of. The bounding set only ever shrinks, and signals are as they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inherited {
+    to_gain: u64,
+    ignored_signals: u64,
+}
+
 /// An answer that does not come is an error: what is not proven does not hold.
-pub fn own_status() -> Result<Status, Errno> {
+pub fn inherited() -> Result<Inherited, Errno> {
+    Ok(Inherited { to_gain: bounding_set()?, ignored_signals: ignored_signals()? })
+}
+
+/// `before` is what the process that this is a copy of was told, and saves asking again.
+pub fn own_status(before: Option<Inherited>) -> Result<Status, Errno> {
+    let Inherited { to_gain, ignored_signals } = before.map_or_else(inherited, Ok)?;
     Ok(Status {
         capabilities: capabilities()?,
-        to_gain: bounding_set()?,
+        to_gain,
         no_new_privs: prctl([PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0])? == 1,
         seccomp: prctl([PR_GET_SECCOMP, 0, 0, 0, 0])?,
-        ignored_signals: ignored_signals()?,
+        ignored_signals,
     })
 }
 

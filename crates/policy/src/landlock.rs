@@ -25,6 +25,10 @@ pub(crate) fn rules(mounts: &[Mount], ground: Ground) -> LandlockPlan {
             MountKind::Proc => (Access::Proc, true),
             MountKind::DevPts => (Access::Device, true),
             MountKind::Device => (Access::Device, false),
+            // Only devices are in there, and what has a rule of its own: one rule for all of them.
+            MountKind::Dir { .. } if ground == Ground::NewRoot && mount.target.as_slice() == b"/dev" => {
+                (Access::Device, true)
+            }
             MountKind::Scratch { .. }
             | MountKind::Dir { .. }
             | MountKind::File { .. }

@@ -23,15 +23,15 @@ struct Parent {
 }
 
 /// Bytes with a NUL behind them, and room for it.
-struct Terminated<const ROOM: usize>([u8; ROOM]);
+pub(crate) struct Terminated<const ROOM: usize>([u8; ROOM]);
 
 /// One path component.
 type Name = Terminated<{ NAME_MAX + 1 }>;
 /// As long a path as the kernel takes.
-type PathBuffer = Terminated<4096>;
+pub(crate) type PathBuffer = Terminated<4096>;
 
 impl<const ROOM: usize> Terminated<ROOM> {
-    fn new(bytes: &[u8]) -> Result<Self, Errno> {
+    pub(crate) fn new(bytes: &[u8]) -> Result<Self, Errno> {
         let mut text = [0; ROOM];
         text.get_mut(..bytes.len())
             .filter(|room| room.len() < ROOM)
@@ -40,13 +40,26 @@ impl<const ROOM: usize> Terminated<ROOM> {
         Ok(Self(text))
     }
 
-    fn as_c_str(&self) -> Result<&CStr, Errno> {
+    pub(crate) fn as_c_str(&self) -> Result<&CStr, Errno> {
         CStr::from_bytes_until_nul(&self.0).map_err(|_| Errno::INVAL)
+    }
+
+    /// A name in the directory that this is.
+    pub(crate) fn join(&self, name: &CStr) -> Result<Self, Errno> {
+        let (above, name) = (self.as_c_str()?.to_bytes(), name.to_bytes());
+        let mut joined = Self([0; ROOM]);
+        let end = above.len() + 1 + name.len();
+        let room = joined.0.get_mut(..end).filter(|_| end < ROOM).ok_or(Errno::NAMETOOLONG)?;
+        let (first, rest) = room.split_at_mut(above.len());
+        first.copy_from_slice(above);
+        rest[0] = b'/';
+        rest[1..].copy_from_slice(name);
+        Ok(joined)
     }
 }
 
-/// A path of the sandbox as seen from a descriptor of its root.
-fn relative(target: &'static CStr) -> Result<&'static CStr, Errno> {
+/// A path of the sandbox as seen from a descriptor of its root, or with that as the working directory.
+pub(super) fn relative(target: &'static CStr) -> Result<&'static CStr, Errno> {
     let bytes = target.to_bytes_with_nul();
     match bytes {
         [b'/', rest @ ..] if rest.len() > 1 => CStr::from_bytes_with_nul(rest).map_err(|_| Errno::INVAL),
@@ -114,7 +127,7 @@ impl Places {
     }
 
     /// A mount hides what was opened below its place.
-    fn mounted(&mut self, target: &'static CStr) -> Result<(), Errno> {
+    pub(crate) fn mounted(&mut self, target: &'static CStr) -> Result<(), Errno> {
         let place = relative(target)?.to_bytes();
         let is_hidden = |last: &Parent| {
             last.path.strip_prefix(place).is_some_and(|below| matches!(below, [] | [b'/', ..]))
@@ -128,6 +141,11 @@ impl Places {
     pub(crate) fn make_directory(&mut self, target: &'static CStr, mode: u32) -> Result<(), Errno> {
         let (directory, name) = self.directory_of(target)?;
         made(mkdirat(directory, name, mode), directory, name)
+    }
+
+    pub(crate) fn make_file(&mut self, target: &'static CStr) -> Result<(), Errno> {
+        let (directory, name) = self.directory_of(target)?;
+        made(make_file(directory, name, EMPTY_FILE_MODE), directory, name)
     }
 
     pub(crate) fn new_file(&mut self, target: &'static CStr, mode: u32) -> Result<Fd, Errno> {
@@ -157,8 +175,8 @@ impl Places {
     }
 
     pub(crate) fn mount_file(&mut self, target: &'static CStr, tree: &Fd) -> Result<(), Errno> {
+        self.make_file(target)?;
         let (directory, name) = self.directory_of(target)?;
-        made(make_file(directory, name, EMPTY_FILE_MODE), directory, name)?;
         move_onto_name(tree, directory, name)?;
         self.mounted(target)
     }

@@ -7,11 +7,12 @@ use core::ffi::CStr;
 
 use stockade_launch::{MountStep, Mounts, wall};
 use stockade_nolibc::{
-    Attr, CWD, Errno, Fd, bind_tree, bind_tree_at, fs_context, make_file, make_private, mkdirat, move_onto,
-    open_below, open_create, open_path, set_attr, set_attr_recursive, stat, write,
+    Attr, CWD, Errno, Fd, bind, bind_tree, bind_tree_at, fchdir, fs_context, make_file, make_private,
+    mkdirat, mount_new, move_onto, open_below, open_create, open_path, set_attr, set_attr_at,
+    set_attr_recursive, stat, write,
 };
 
-use super::place::Places;
+use super::place::{PathBuffer, Places, relative};
 use crate::context::{About, Context, Failure, NewRoot};
 
 const SAFE: Attr = Attr::NOSUID.and(Attr::NODEV);
@@ -37,11 +38,9 @@ pub(crate) fn ground(context: &mut Context) -> Result<(), Failure> {
     }
     // Over the host's `/proc`, which every host has and no step needs: it goes with the old root, which
     // costs one wait of the kernel's less than unmounting it by itself.
-    let scratch = scratch(&open_path(&CWD, c"/proc")?, context.ground.scratch_bytes).about(b"scratch")?;
-    let root = new_root()?;
-    let masks = masks(&scratch).about(b"masks")?;
-    let mut new = NewRoot { places: Places::new(root), scratch, masks, scratches: 0 };
-    build(&mut new, context.ground.mounts, &mut context.donations)?;
+    let scratch = PathBuffer::new(b"/proc")?;
+    let mut new = new(Places::new(new_root()?), scratch, context.ground.scratch_bytes)?;
+    build(&mut Builder::of_a_ground(&mut new), context.ground.mounts, &mut context.donations)?;
     context.root = Some(new);
     Ok(())
 }
@@ -56,53 +55,102 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     let launch = context.launch()?;
     match &mut context.root {
         // The first descriptor of the packet was the launch itself.
-        Some(new) => build(new, launch.mounts, &mut context.donations[1..]),
+        Some(new) => {
+            let mut builder = Builder { new, donated: 0, names: Names::Anybodys };
+            build(&mut builder, launch.mounts, &mut context.donations[1..])
+        }
         None => Ok(()),
     }
 }
 
-fn build(new: &mut NewRoot, mounts: Mounts<'static>, donations: &mut [Option<Fd>]) -> Result<(), Failure> {
-    let mut builder = Builder { new, donated: 0 };
+fn build(
+    builder: &mut Builder<'_>,
+    mounts: Mounts<'static>,
+    donations: &mut [Option<Fd>],
+) -> Result<(), Failure> {
     for (target, step) in mounts {
         builder.step(target, step, donations).about(target.to_bytes())?;
     }
     Ok(())
 }
 
-/// On top of the old one: no directory of the host is needed to stand on.
+/// On top of the old one: no directory of the host is needed to stand on. Names in it are relative ones from here on.
 fn new_root() -> Result<Fd, Failure> {
     let root = fs_context(c"tmpfs", &ROOT_OPTIONS, SAFE).about(b"tmpfs")?;
     move_onto(&root, &open_path(&CWD, c"/")?).about(b"/")?;
+    fchdir(&root)?;
     Ok(root)
 }
 
-/// One tmpfs behind every private directory, so that one size bounds them all; the masks live in it too.
-fn scratch(host: &Fd, size: u64) -> Result<Fd, Errno> {
-    let scratch = scratch_fs(size)?;
-    move_onto(&scratch, host)?;
-    Ok(scratch)
+/// With one tmpfs, at `at` for now, behind every private directory, so that one size bounds them all; the masks live in
+/// it too.
+fn new(places: Places, at: PathBuffer, size: u64) -> Result<NewRoot, Failure> {
+    let options = ScratchOptions::new(size)?;
+    mount_new(c"tmpfs", at.as_c_str()?, SAFE, options.as_c_str()?).about(b"scratch")?;
+    let scratch = open_path(&CWD, at.as_c_str()?)?;
+    let masks = masks(&scratch, &at).about(b"masks")?;
+    Ok(NewRoot { places, scratch, scratch_at: at, masks, scratches: 0 })
 }
 
-fn scratch_fs(size: u64) -> Result<Fd, Errno> {
-    let (mut bytes, mut inodes) = ([0; 24], [0; 24]);
-    let options = [
-        (c"mode", c"0700"),
-        (c"size", decimal(size, &mut bytes)?),
+/// `mode=0700,size=BYTES,nr_inodes=COUNT`
+struct ScratchOptions([u8; 96]);
+
+impl ScratchOptions {
+    fn new(size: u64) -> Result<Self, Errno> {
+        let (mut bytes, mut inodes) = ([0; 24], [0; 24]);
         // Empty files cost memory too.
-        (c"nr_inodes", decimal((size / BYTES_PER_INODE).max(FEWEST_INODES), &mut inodes)?),
-    ];
-    fs_context(c"tmpfs", &options, SAFE)
+        let count = (size / BYTES_PER_INODE).max(FEWEST_INODES);
+        let parts: [&[u8]; 4] = [
+            b"mode=0700,size=",
+            decimal(size, &mut bytes)?.to_bytes(),
+            b",nr_inodes=",
+            decimal(count, &mut inodes)?.to_bytes(),
+        ];
+        let (mut options, mut at) = (Self([0; 96]), 0);
+        for part in parts {
+            options.0.get_mut(at..at + part.len()).ok_or(Errno::INVAL)?.copy_from_slice(part);
+            at += part.len();
+        }
+        Ok(options)
+    }
+
+    fn as_c_str(&self) -> Result<&CStr, Errno> {
+        CStr::from_bytes_until_nul(&self.0).map_err(|_| Errno::INVAL)
+    }
 }
 
-fn masks(scratch: &Fd) -> Result<[Fd; 2], Errno> {
+/// Mounts of their own, so that every copy has their attributes.
+fn masks(scratch: &Fd, at: &PathBuffer) -> Result<[Fd; 2], Errno> {
     make_file(scratch, MASK_FILE, 0)?;
     mkdirat(scratch, MASK_DIR, 0)?;
+    for name in [MASK_FILE, MASK_DIR] {
+        let path = at.join(name)?;
+        let path = path.as_c_str()?;
+        bind(path, path)?;
+        set_attr_at(path, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
+    }
     Ok([open_below(scratch, MASK_FILE)?, open_below(scratch, MASK_DIR)?])
+}
+
+/// Who could change what a name in the new root means while something is mounted there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// Nobody: everything that is there we have just made.
+    Ours,
+    /// The workspace is in it.
+    Anybodys,
 }
 
 struct Builder<'a> {
     new: &'a mut NewRoot,
     donated: usize,
+    names: Names,
+}
+
+impl<'a> Builder<'a> {
+    fn of_a_ground(new: &'a mut NewRoot) -> Self {
+        Self { new, donated: 0, names: Names::Ours }
+    }
 }
 
 impl Builder<'_> {
@@ -118,24 +166,18 @@ impl Builder<'_> {
             MountStep::File { mode, contents } => fill(&places.new_file(target, mode)?, contents),
             MountStep::Symlink { to } => places.symlink(target, to),
             MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts => {
-                let tree = self.private(step)?;
-                self.new.places.mount_directory(target, PLACE_MODE, &tree)
+                places.make_directory(target, PLACE_MODE)?;
+                self.private(target, step)
             }
             MountStep::BindPath { is_dir, .. } | MountStep::BindDonated { is_dir, .. } => {
                 let tree = bound(step, &mut self.donated, donations)?;
                 places.mount(target, &tree, is_dir)
             }
             MountStep::Device => device(places, target),
-            MountStep::Mask { is_dir, optional } => {
-                let [file, directory] = &self.new.masks;
-                let tree = bind_tree(if is_dir { directory } else { file })?;
-                set_attr(&tree, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
-                // Whatever it is: a link is covered like a file.
-                match places.cover(target, &tree) {
-                    Err(Errno::NOENT) if optional => Ok(()),
-                    covered => covered,
-                }
-            }
+            MountStep::Mask { is_dir, optional } => match self.mask(target, is_dir) {
+                Err(Errno::NOENT) if optional => Ok(()),
+                masked => masked,
+            },
             MountStep::Cover { contents } => {
                 let file = self.hidden_file(contents)?;
                 self.over(target, false, |_, _| Ok(file))
@@ -149,19 +191,20 @@ impl Builder<'_> {
         }
     }
 
-    /// A new file system, or a new directory of the scratch's.
-    fn private(&mut self, step: MountStep<'static>) -> Result<Fd, Errno> {
+    /// A new file system, or a new directory of the scratch's, at a place that is there. The planner puts none of them
+    /// where the workspace is.
+    fn private(&mut self, target: &'static CStr, step: MountStep<'static>) -> Result<(), Errno> {
+        let place = relative(target)?;
         match step {
             MountStep::Scratch { mode } => {
                 let mut digits = [0; 24];
                 let name = self.next_name(&mut digits)?;
                 mkdirat(&self.new.scratch, name, mode)?;
-                bind_tree_at(&self.new.scratch, name)
+                bind(self.new.scratch_at.join(name)?.as_c_str()?, place)?;
             }
-            MountStep::Proc => fs_context(c"proc", &[], SAFE.and(Attr::NOEXEC)),
+            MountStep::Proc => mount_new(c"proc", place, SAFE.and(Attr::NOEXEC), c"")?,
             MountStep::DevPts => {
-                let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
-                fs_context(c"devpts", &options, Attr::NOSUID.and(Attr::NOEXEC))
+                mount_new(c"devpts", place, Attr::NOSUID.and(Attr::NOEXEC), c"ptmxmode=0666,mode=0620")?;
             }
             MountStep::Dir { .. }
             | MountStep::File { .. }
@@ -172,8 +215,21 @@ impl Builder<'_> {
             | MountStep::Mask { .. }
             | MountStep::Cover { .. }
             | MountStep::Protect { .. }
-            | MountStep::Pin => Err(Errno::INVAL),
+            | MountStep::Pin => return Err(Errno::INVAL),
         }
+        self.new.places.mounted(target)
+    }
+
+    fn mask(&mut self, target: &'static CStr, is_dir: bool) -> Result<(), Errno> {
+        if self.names == Names::Ours {
+            let mask = self.new.scratch_at.join(if is_dir { MASK_DIR } else { MASK_FILE })?;
+            bind(mask.as_c_str()?, relative(target)?)?;
+            return self.new.places.mounted(target);
+        }
+        let [file, directory] = &self.new.masks;
+        let tree = bind_tree(if is_dir { directory } else { file })?;
+        // Whatever it is: a link is covered like a file.
+        self.new.places.cover(target, &tree)
     }
 
     /// A name in the scratch that nothing has yet.
@@ -244,10 +300,12 @@ fn bound(step: MountStep<'static>, donated: &mut usize, donations: &mut [Option<
     Ok(tree)
 }
 
+/// The host's, of the same name: absolute names are still the old root's.
 fn device(places: &mut Places, target: &'static CStr) -> Result<(), Errno> {
-    let tree = bind_tree(&open_path(&CWD, target)?)?;
-    set_attr(&tree, Attr::NOSUID.and(Attr::NOEXEC))?;
-    places.mount_file(target, &tree)
+    places.make_file(target)?;
+    let place = relative(target)?;
+    bind(target, place)?;
+    set_attr_at(place, Attr::NOSUID.and(Attr::NOEXEC))
 }
 
 fn fill(file: &Fd, contents: &[u8]) -> Result<(), Errno> {

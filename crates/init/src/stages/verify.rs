@@ -17,7 +17,7 @@ const fn unproven(subject: &'static [u8]) -> Failure {
 }
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    let status = own_status().about(b"status")?;
+    let status = own_status(context.inherited).about(b"status")?;
     context.ignored_signals = status.ignored_signals;
     let (ground, launch) = (&context.ground, context.launch()?);
     if ground.has(wall::PRIVILEGES) && !status.no_new_privs {
@@ -61,7 +61,8 @@ fn mounts(planned: &Planned) -> Result<(), Failure> {
         let (Some(path), Some(options)) = (fields.next(), fields.next()) else {
             return Err(unproven(b"mountinfo can't be read"));
         };
-        let read_only = options.split(|byte| *byte == b',').any(|option| option == b"ro");
+        // The first option is that, or `rw`.
+        let read_only = matches!(options, b"ro" | [b'r', b'o', b',', ..]);
         if path == b"/" {
             root_is_read_only = read_only;
             continue;

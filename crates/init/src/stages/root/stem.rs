@@ -6,15 +6,13 @@ use core::ffi::CStr;
 
 use stockade_launch::{MountStep, Mounts};
 use stockade_nolibc::{
-    CWD, Errno, Fd, List, bind_tree, bind_tree_at, fs_context, mkdirat, move_onto, move_onto_name, open_path,
+    CWD, Errno, Fd, List, bind, bind_tree, fs_context, mkdirat, move_onto, move_onto_name, open_path,
 };
 
-use super::{
-    Builder, PLACE_MODE, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, masks, new_root, scratch_fs,
-};
-use crate::context::{About, Context, Failure, NewRoot};
+use super::{Builder, PLACE_MODE, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, new, new_root};
+use crate::context::{About, Context, Failure};
 use crate::stages::pivot::enter;
-use crate::stages::place::Places;
+use crate::stages::place::{PathBuffer, Places, relative};
 
 /// Names in the stash, beside the numbers of trees.
 const PROC: &CStr = c"proc";
@@ -87,12 +85,9 @@ fn stash(places: &Places, at: &'static CStr, host_proc: &Fd, trees: &[Option<Fd>
 /// Init, born of the stem, in a copy of its mounts: all of them are its own to mount on and to let go of.
 pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
     let places = Places::new(open_path(&CWD, c"/")?);
-    let stash = open_path(&CWD, context.ground.stash)?;
-    let scratch = scratch_fs(context.ground.scratch_bytes).about(b"scratch")?;
-    move_onto_name(&scratch, &stash, SCRATCH).about(b"scratch")?;
-    let masks = masks(&scratch).about(b"masks")?;
-    let mut new = NewRoot { places, scratch, masks, scratches: 0 };
-    let mut builder = Builder { new: &mut new, donated: 0 };
+    let stash = PathBuffer::new(context.ground.stash.to_bytes())?;
+    let mut new = new(places, stash.join(SCRATCH)?, context.ground.scratch_bytes)?;
+    let mut builder = Builder::of_a_ground(&mut new);
     let mounts = context.ground.mounts;
     let private = Private::of(mounts)?;
     let mut stashed = 0;
@@ -103,9 +98,16 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
                     return Ok(());
                 }
                 let mut digits = [0; 24];
-                let tree = bind_tree_at(&stash, decimal(stashed, &mut digits)?)?;
+                let tree = stash.join(decimal(stashed, &mut digits)?)?;
                 stashed += 1;
-                builder.new.places.mount(target, &tree, is_dir)
+                let places = &mut builder.new.places;
+                if is_dir {
+                    places.make_directory(target, PLACE_MODE)?
+                } else {
+                    places.make_file(target)?
+                }
+                bind(tree.as_c_str()?, relative(target)?)?;
+                places.mounted(target)
             }
             MountStep::Dir { .. }
             | MountStep::File { .. }
@@ -114,6 +116,10 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
                 if !private.has(target) =>
             {
                 Ok(())
+            }
+            // The stem has made a place for it.
+            MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts if !private.has(target) => {
+                builder.private(target, step)
             }
             MountStep::Dir { .. }
             | MountStep::File { .. }
