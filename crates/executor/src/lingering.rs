@@ -1,14 +1,10 @@
 //! Placeholders that a service leaves standing for a moment after an execution: the next one in the same workspace stands on
 //! them again, and to make and to remove a directory takes longer than most commands. Each is held by its lock until its time is over.
 
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stockade_proto::PlaceholderKind;
-
-use crate::placeholders::take_away;
+use crate::placeholders::Held;
 
 /// After the last execution.
 const LINGER: Duration = Duration::from_secs(1);
@@ -34,19 +30,7 @@ struct State {
 #[derive(Debug)]
 struct Standing {
     until: Instant,
-    path: PathBuf,
-    kind: PlaceholderKind,
-    lock: OwnedFd,
-}
-
-impl Standing {
-    fn end(self) {
-        drop(self.lock);
-        match take_away(&self.path, self.kind) {
-            // One that stays is known by its mark, and taken away after the next execution there.
-            Ok(()) | Err(_) => {}
-        }
-    }
+    held: Held,
 }
 
 impl Lingering {
@@ -54,28 +38,23 @@ impl Lingering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the lock back where it can't stay.
-    pub(crate) fn leave(
-        self: &Arc<Self>,
-        path: PathBuf,
-        kind: PlaceholderKind,
-        lock: OwnedFd,
-    ) -> Result<(), OwnedFd> {
+    /// Gives it back where it can't stay.
+    pub(crate) fn leave(self: &Arc<Self>, held: Held) -> Result<(), Held> {
         let mut state = self.state();
         if state.closed || state.standing.len() >= MOST {
-            return Err(lock);
+            return Err(held);
         }
         if !state.attended {
             let own = Arc::clone(self);
             let thread = std::thread::Builder::new().name("placeholders".to_owned());
             if thread.spawn(move || own.attend()).is_err() {
-                return Err(lock);
+                return Err(held);
             }
             state.attended = true;
         }
         // Whoever left it before holds it no longer than this.
-        state.standing.retain(|standing| standing.path != path);
-        state.standing.push(Standing { until: Instant::now() + LINGER, path, kind, lock });
+        state.standing.retain(|standing| !standing.held.is_same(&held));
+        state.standing.push(Standing { until: Instant::now() + LINGER, held });
         Ok(())
     }
 
@@ -87,7 +66,10 @@ impl Lingering {
             if left.is_zero() || state.closed {
                 let due = state.standing.remove(0);
                 drop(state);
-                due.end();
+                match due.held.end() {
+                    // One that stays is known by its mark, and taken away after the next execution there.
+                    Ok(()) | Err(_) => {}
+                }
                 state = self.state();
             } else {
                 state = match self.over.wait_timeout(state, left) {

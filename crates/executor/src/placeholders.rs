@@ -4,18 +4,21 @@
 //! knows them and takes them away. Removing a name detaches the mounts on it in every namespace;
 //! therefore everybody holds a shared lock on the names that their protections stand on, and only an
 //! exclusive lock allows to remove one. Locks hold between users and die with their holder.
+//!
+//! The directory that a name is in is opened once, through no symbolic link and below what the plan binds, whose device and inode
+//! the plan knows: a workspace that another one is put in place of gets no name of ours.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
-use stockade_proto::{Bytes, Code, Fault, MountKind, PlaceholderKind, Plan};
+use stockade_proto::{Bind, Bytes, Code, Fault, MountKind, PlaceholderKind, Plan};
 
 use crate::Abort;
 use crate::lingering::Lingering;
@@ -32,26 +35,41 @@ const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 /// The locks of one execution, until it leaves.
 #[derive(Debug)]
-pub(crate) struct Holds<'a> {
-    plan: &'a Plan,
-    locks: Vec<(&'a Bytes, OwnedFd)>,
+pub(crate) struct Holds {
+    held: Vec<Held>,
     /// Where they go that may stand a little longer.
     lingering: Option<Arc<Lingering>>,
 }
 
-impl<'a> Holds<'a> {
+/// A name that a protection stands on.
+#[derive(Debug)]
+pub(crate) struct Held {
+    name: Name,
+    lock: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Name {
+    /// As the plan has it, for people.
+    target: Bytes,
+    directory: OwnedFd,
+    name: OsString,
+    kind: PlaceholderKind,
+}
+
+impl Holds {
     /// Puts up what is missing, and locks all that the plan protects in the workspace.
-    pub(crate) fn take(plan: &'a Plan, lingering: Option<Arc<Lingering>>) -> Result<Self, Abort> {
-        let mut holds = Self { plan, locks: Vec::new(), lingering };
+    pub(crate) fn take(plan: &Plan, lingering: Option<Arc<Lingering>>) -> Result<Self, Abort> {
+        let mut holds = Self { held: Vec::new(), lingering };
         for target in protected(plan) {
-            let held = hold(plan, target).map_err(|error| {
+            let held = Name::open(plan, target).and_then(Name::hold).map_err(|error| {
                 Fault::new(
                     Code::SpawnFailed,
                     format!("{target} could not be held for its protection: {error}"),
-                    "Make the workspace writable for you, or create that name yourself.",
+                    "Make the workspace writable for you, or create that name yourself; if it was replaced just now, try again.",
                 )
             })?;
-            holds.locks.extend(held.map(|lock| (target, lock)));
+            holds.held.extend(held);
         }
         Ok(holds)
     }
@@ -63,19 +81,14 @@ impl<'a> Holds<'a> {
 
     fn let_go(&mut self) -> Vec<String> {
         let mut faults = Vec::new();
-        for (target, lock) in std::mem::take(&mut self.locks) {
-            let kind = kind_of(self.plan, target);
-            if is_marked(&lock, kind)
-                && let Some(lingering) = &self.lingering
-            {
-                match lingering.leave(target.to_path_buf(), kind, lock) {
-                    Ok(()) => continue,
-                    Err(lock) => drop(lock),
-                }
-            } else {
-                drop(lock);
-            }
-            if let Err(error) = take_away(target.as_path(), kind) {
+        for held in std::mem::take(&mut self.held) {
+            let left = match self.lingering.as_ref().filter(|_| held.is_placeholder()) {
+                Some(lingering) => lingering.leave(held),
+                None => Err(held),
+            };
+            let Err(held) = left else { continue };
+            let target = held.name.target.clone();
+            if let Err(error) = held.end() {
                 faults.push(format!("{target} could not be removed: {error}"));
             }
         }
@@ -83,11 +96,7 @@ impl<'a> Holds<'a> {
     }
 }
 
-fn is_marked(lock: &OwnedFd, kind: PlaceholderKind) -> bool {
-    rustix::fs::fstat(lock).is_ok_and(|stat| stat.st_mode & 0o7777 == mark_of(kind))
-}
-
-impl Drop for Holds<'_> {
+impl Drop for Holds {
     fn drop(&mut self) {
         // On the way out of a failure, which is what the caller hears about.
         drop(self.let_go());
@@ -114,82 +123,172 @@ fn kind_of(plan: &Plan, target: &Bytes) -> PlaceholderKind {
     planned.map_or_else(by_name, |placeholder| placeholder.kind)
 }
 
-fn lock(path: &Path, operation: FlockOperation) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let fd = rustix::fs::open(path, flags, Mode::empty())?;
-    rustix::fs::flock(&fd, operation)?;
-    // Removed while we waited for the lock: the name is somebody else's now.
-    if rustix::fs::fstat(&fd)?.st_nlink == 0 { Err(Errno::NOENT) } else { Ok(fd) }
+/// The nearest bind above it: what is protected is what the sandbox shows.
+fn bind_above<'p>(plan: &'p Plan, target: &Path) -> Option<&'p Bind> {
+    let binds = plan.mounts.iter().filter_map(|mount| match &mount.kind {
+        MountKind::Bind(bind) => Some(bind),
+        MountKind::Dir { .. }
+        | MountKind::File { .. }
+        | MountKind::Symlink { .. }
+        | MountKind::Scratch { .. }
+        | MountKind::Proc
+        | MountKind::DevPts
+        | MountKind::Device
+        | MountKind::Mask { .. }
+        | MountKind::Cover { .. }
+        | MountKind::Protect { .. }
+        | MountKind::Pin => None,
+    });
+    let above = binds.filter(|bind| target != bind.source.path.as_path());
+    let above = above.filter(|bind| target.starts_with(bind.source.path.as_path()));
+    above.max_by_key(|bind| bind.source.path.len())
 }
 
-fn hold(plan: &Plan, target: &Bytes) -> io::Result<Option<OwnedFd>> {
-    let path = target.as_path();
-    let (deadline, mut nap) = (Instant::now() + PATIENCE, SHORTEST_NAP);
-    loop {
-        match lock(path, FlockOperation::NonBlockingLockShared) {
-            Ok(fd) => return Ok(Some(fd)),
-            Err(Errno::NOENT) => put(path, kind_of(plan, target))?,
-            // Being taken away right now.
-            Err(Errno::WOULDBLOCK) => {
-                std::thread::sleep(nap);
-                nap = (nap * 2).min(LONGEST_NAP);
+fn open_bound(bind: &Bind) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let path = bind.source.path.as_path();
+    let directory = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let stat = rustix::fs::fstat(&directory)?;
+    if (stat.st_dev, stat.st_ino) == (bind.source.dev, bind.source.ino) {
+        Ok(directory)
+    } else {
+        Err(Errno::STALE)
+    }
+}
+
+impl Name {
+    fn open(plan: &Plan, target: &Bytes) -> io::Result<Self> {
+        let path = target.as_path();
+        let (bind, name) = bind_above(plan, path).zip(path.file_name()).ok_or(Errno::NOENT)?;
+        let bound = open_bound(bind)?;
+        let below = path.parent().and_then(|parent| parent.strip_prefix(bind.source.path.as_path()).ok());
+        let directory = match below {
+            Some(below) if below != Path::new("") => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+                rustix::fs::openat2(&bound, below, flags, Mode::empty(), resolve)?
             }
-            // A person's own file that we may not read, or a socket: nobody takes that away.
-            Err(Errno::ACCESS | Errno::NXIO) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
+            Some(_) => bound,
+            None => return Err(Errno::NOENT.into()),
+        };
+        let kind = kind_of(plan, target);
+        Ok(Self { target: target.clone(), directory, name: name.to_owned(), kind })
+    }
+
+    fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// None for what nobody takes away: a person's own file that we may not read, or a socket.
+    fn hold(self) -> io::Result<Option<Held>> {
+        let (deadline, mut nap) = (Instant::now() + PATIENCE, SHORTEST_NAP);
+        loop {
+            match self.lock(FlockOperation::NonBlockingLockShared) {
+                Ok(lock) => return Ok(Some(Held { name: self, lock })),
+                Err(Errno::NOENT) => self.put()?,
+                // Being taken away right now.
+                Err(Errno::WOULDBLOCK) => {
+                    std::thread::sleep(nap);
+                    nap = (nap * 2).min(LONGEST_NAP);
+                }
+                Err(Errno::ACCESS | Errno::NXIO) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::from(io::ErrorKind::ResourceBusy));
+            }
         }
-        if Instant::now() > deadline {
-            return Err(io::Error::from(io::ErrorKind::ResourceBusy));
+    }
+
+    fn open_itself(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        rustix::fs::openat(&self.directory, self.name(), flags, Mode::empty())
+    }
+
+    fn lock(&self, operation: FlockOperation) -> Result<OwnedFd, Errno> {
+        let fd = self.open_itself()?;
+        rustix::fs::flock(&fd, operation)?;
+        // Removed while we waited for the lock: the name is somebody else's now.
+        if rustix::fs::fstat(&fd)?.st_nlink == 0 { Err(Errno::NOENT) } else { Ok(fd) }
+    }
+
+    /// Whoever comes second finds it there.
+    fn put(&self) -> io::Result<()> {
+        let mark = Mode::from_raw_mode(mark_of(self.kind));
+        let made = match self.kind.contents() {
+            None => rustix::fs::mkdirat(&self.directory, self.name(), mark).and_then(|()| self.open_itself()),
+            Some(_) => {
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                rustix::fs::openat(&self.directory, self.name(), flags, mark)
+            }
+        };
+        let made = match made {
+            Ok(made) => made,
+            Err(Errno::EXIST) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        if rustix::process::geteuid().is_root() {
+            // Root makes it, the workspace's owner has it.
+            let above = rustix::fs::fstat(&self.directory)?;
+            let (user, group) = (Uid::from_raw(above.st_uid), Gid::from_raw(above.st_gid));
+            rustix::fs::fchown(&made, Some(user), Some(group))?;
+        }
+        // Whatever the umask, or the change of its owner, left of it.
+        rustix::fs::fchmod(&made, mark)?;
+        match self.kind.contents() {
+            Some(contents) => File::from(made).write_all(contents),
+            None => Ok(()),
+        }
+    }
+
+    /// Only what carries the mark and is still as it was made: anything else is a person's.
+    fn take_away(&self) -> io::Result<()> {
+        let found = rustix::fs::statat(&self.directory, self.name(), AtFlags::SYMLINK_NOFOLLOW);
+        if !found.is_ok_and(|stat| is_marked(&stat, self.kind)) {
+            return Ok(());
+        }
+        // Gone, or a protection of another execution stands on it: then it stays.
+        let Ok(alone) = self.lock(FlockOperation::NonBlockingLockExclusive) else { return Ok(()) };
+        let remove = |flags| rustix::fs::unlinkat(&self.directory, self.name(), flags);
+        let removed = match self.kind.contents() {
+            None => remove(AtFlags::REMOVEDIR),
+            Some(contents) => {
+                let mut found = Vec::new();
+                File::from(alone).take(contents.len() as u64 + 1).read_to_end(&mut found)?;
+                if found == contents { remove(AtFlags::empty()) } else { Ok(()) }
+            }
+        };
+        match removed {
+            Ok(()) | Err(Errno::NOTEMPTY) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
     }
 }
 
-fn put(path: &Path, kind: PlaceholderKind) -> io::Result<()> {
-    let made = match kind.contents() {
-        None => fs::DirBuilder::new().mode(DIRECTORY_MARK).create(path),
-        Some(contents) => {
-            let file = File::options().create_new(true).write(true).mode(FILE_MARK).open(path);
-            file.and_then(|mut file| file.write_all(contents))
-        }
-    };
-    match made {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        Err(error) => return Err(error),
+impl Held {
+    fn is_placeholder(&self) -> bool {
+        rustix::fs::fstat(self.lock.as_fd()).is_ok_and(|stat| is_marked(&stat, self.name.kind))
     }
-    take_owner_of_parent(path)?;
-    // Whatever the umask left of it.
-    fs::set_permissions(path, fs::Permissions::from_mode(mark_of(kind)))
+
+    /// Whether both stand on the same thing.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let number = |held: &Self| rustix::fs::fstat(&held.lock).map(|stat| (stat.st_dev, stat.st_ino));
+        self.name.name == other.name.name && number(self).is_ok_and(|own| number(other) == Ok(own))
+    }
+
+    /// Lets go, and takes it away if nobody else stands on it.
+    pub(crate) fn end(self) -> io::Result<()> {
+        let Self { name, lock } = self;
+        drop(lock);
+        name.take_away()
+    }
 }
 
 fn mark_of(kind: PlaceholderKind) -> u32 {
     if kind.contents().is_some() { FILE_MARK } else { DIRECTORY_MARK }
 }
 
-/// Root makes it, the workspace's owner has it.
-fn take_owner_of_parent(path: &Path) -> io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let metadata = fs::symlink_metadata(path.parent().unwrap_or(Path::new("/")))?;
-    std::os::unix::fs::lchown(path, Some(metadata.uid()), Some(metadata.gid()))
-}
-
-/// Only what carries the mark and is still as it was made: anything else is a person's.
-pub(crate) fn take_away(path: &Path, kind: PlaceholderKind) -> io::Result<()> {
-    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
-    if metadata.mode() & 0o7777 != mark_of(kind) {
-        return Ok(());
-    }
-    // Gone, or a protection of another execution stands on it: then it stays.
-    let Ok(_alone) = lock(path, FlockOperation::NonBlockingLockExclusive) else { return Ok(()) };
-    let removed = match kind.contents() {
-        None => fs::remove_dir(path),
-        Some(contents) if fs::read(path)? == contents => fs::remove_file(path),
-        Some(_) => Ok(()),
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-        other => other,
-    }
+fn is_marked(stat: &Stat, kind: PlaceholderKind) -> bool {
+    stat.st_mode & 0o7777 == mark_of(kind)
 }

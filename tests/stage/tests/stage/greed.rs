@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stockade_line_tests::{World, status_kib, until};
 use stockade_proto::door::{error, method};
-use stockade_stage_tests::{Service, code};
+use stockade_stage_tests::{Service, Wire, code};
 
 /// Far above what the service needs, far below what it would hold without a bound: 200 answers of 6 MiB.
 const HELD_KIB: u64 = 160 << 10;
@@ -30,6 +30,27 @@ fn answers_that_nobody_reads_are_not_made() {
     wire.is_well();
 }
 
+/// An execution, and the place in its output before a frame that is too large for the kernel to take several answers with it.
+fn large_frame(wire: &mut Wire, world: &World) -> (Value, u64) {
+    const LARGE: usize = 1_500_000;
+    // How much there is to read when it is read is the machine's to say.
+    for _ in 0..20 {
+        let start = json!({ "workspace": world.work(), "shell": "head -c 4000000 /dev/zero" });
+        let id = wire.ok(method::START, &start)["id"].clone();
+        wire.ok(method::WAIT, &json!({ "id": id }));
+        let mut after = 0;
+        while after < 64 {
+            let read = wire.ok(method::READ, &json!({ "id": id, "after": after, "limit": 1 }));
+            let Some([piece, ..]) = read["chunks"].as_array().map(Vec::as_slice) else { break };
+            if piece["bytes"].to_string().len() > LARGE {
+                return (id, after);
+            }
+            after = piece["sequence"].as_u64().expect("a number");
+        }
+    }
+    panic!("no frame was large");
+}
+
 /// Room is given back when an answer is taken, not when it is on its way: and a frame of output is one however little
 /// of it is asked for.
 #[test]
@@ -37,13 +58,11 @@ fn an_answer_takes_its_room_until_it_is_read() {
     let world = World::new();
     let service = Service::start(&world);
     let mut wire = service.connect();
-    let start = json!({ "workspace": world.work(), "shell": "head -c 4000000 /dev/zero" });
-    let id = wire.ok(method::START, &start)["id"].clone();
-    wire.ok(method::WAIT, &json!({ "id": id }));
+    let (id, after) = large_frame(&mut wire, &world);
     for (limit, fit) in [(1 << 20, 1), (1, 4)] {
         let mut slow = service.connect();
-        let asked: Vec<u64> =
-            (0..12).map(|_| slow.ask(method::READ, &json!({ "id": id, "limit": limit }))).collect();
+        let ask = json!({ "id": id, "after": after, "limit": limit });
+        let asked: Vec<u64> = (0..12).map(|_| slow.ask(method::READ, &ask)).collect();
         // Longer than those which find no room wait for it.
         std::thread::sleep(Duration::from_secs(7));
         let answers: Vec<_> = asked.into_iter().map(|id| slow.answer(id)).collect();
