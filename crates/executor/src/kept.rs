@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::cgroup::Groups;
 use crate::lingering::Lingering;
+use crate::mounts::Watch;
 use crate::spawn::{OwnNetworks, Stems};
 
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub struct Kept {
     pub(crate) groups: Arc<Groups>,
     pub(crate) stems: Stems,
     pub(crate) lingering: Arc<Lingering>,
+    pub(crate) mounts: Watch,
 }
 
 impl Kept {
@@ -26,11 +28,13 @@ impl Kept {
 
 impl Default for Kept {
     fn default() -> Self {
+        let groups = Arc::default();
         Self {
             networks: OwnNetworks::new(),
-            groups: Arc::default(),
-            stems: Stems::default(),
+            stems: Stems::new(&groups),
+            groups,
             lingering: Arc::default(),
+            mounts: Watch::new(),
         }
     }
 }

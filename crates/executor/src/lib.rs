@@ -8,6 +8,7 @@ mod enforcement;
 mod kept;
 mod lingering;
 mod live;
+mod mounts;
 mod placeholders;
 mod prepare;
 mod publish;

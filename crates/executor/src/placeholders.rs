@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use stockade_proto::{Bind, Bytes, Code, Fault, MountKind, PlaceholderKind, Plan};
 
@@ -212,34 +212,47 @@ impl Name {
         if rustix::fs::fstat(&fd)?.st_nlink == 0 { Err(Errno::NOENT) } else { Ok(fd) }
     }
 
-    /// Whoever comes second finds it there.
+    /// Whoever comes second finds it there. It stays whose it is made: nothing that has the name a moment later is given
+    /// to anybody, and nothing is changed but what we have just made.
     fn put(&self) -> io::Result<()> {
         let mark = Mode::from_raw_mode(mark_of(self.kind));
         let made = match self.kind.contents() {
-            None => rustix::fs::mkdirat(&self.directory, self.name(), mark).and_then(|()| self.open_itself()),
-            Some(_) => {
+            None => {
+                rustix::fs::mkdirat(&self.directory, self.name(), mark).and_then(|()| self.whole_mark(mark))
+            }
+            Some(contents) => {
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                rustix::fs::openat(&self.directory, self.name(), flags, mark)
+                match rustix::fs::openat(&self.directory, self.name(), flags, mark) {
+                    Ok(file) => {
+                        // Whatever the umask left of it.
+                        rustix::fs::fchmod(&file, mark)?;
+                        return File::from(file).write_all(contents);
+                    }
+                    Err(errno) => Err(errno),
+                }
             }
         };
-        let made = match made {
-            Ok(made) => made,
-            Err(Errno::EXIST) => return Ok(()),
-            Err(errno) => return Err(errno.into()),
-        };
-        if rustix::process::geteuid().is_root() {
-            // Root makes it, the workspace's owner has it.
-            let above = rustix::fs::fstat(&self.directory)?;
-            let (user, group) = (Uid::from_raw(above.st_uid), Gid::from_raw(above.st_gid));
-            rustix::fs::fchown(&made, Some(user), Some(group))?;
+        match made {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
-        // Whatever the umask, or the change of its owner, left of it.
-        rustix::fs::fchmod(&made, mark)?;
-        match self.kind.contents() {
-            Some(contents) => File::from(made).write_all(contents),
-            None => Ok(()),
+    }
+
+    /// A strict umask takes a part of the mark away. Only from a directory of ours that has the rest of it: a command may have
+    /// put another one in its place.
+    fn whole_mark(&self, mark: Mode) -> Result<(), Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let stat = rustix::fs::statat(&self.directory, self.name(), AtFlags::SYMLINK_NOFOLLOW)?;
+        if is_marked(&stat, self.kind) {
+            return Ok(());
         }
+        let fd = rustix::fs::openat(&self.directory, self.name(), flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let bits = stat.st_mode & 0o7777;
+        let ours = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_nlink == 2;
+        let rest = bits & !mark.as_raw_mode() == 0 && bits & 0o1700 == 0o1500;
+        if ours && rest { rustix::fs::fchmod(&fd, mark) } else { Err(Errno::STALE) }
     }
 
     /// Only what carries the mark and is still as it was made: anything else is a person's.
@@ -290,5 +303,6 @@ fn mark_of(kind: PlaceholderKind) -> u32 {
 }
 
 fn is_marked(stat: &Stat, kind: PlaceholderKind) -> bool {
-    stat.st_mode & 0o7777 == mark_of(kind)
+    let wanted = if kind.contents().is_some() { FileType::RegularFile } else { FileType::Directory };
+    stat.st_mode & 0o7777 == mark_of(kind) && FileType::from_raw_mode(stat.st_mode) == wanted
 }

@@ -106,7 +106,7 @@ impl Begun {
     pub fn ready_on(self, spare: Option<Spare>, kept: Option<&Kept>) -> Result<Ready, Abort> {
         let Self { request, profile, needs, report, ground, limits, outlook } = self;
         let park = || spawn::park(ground.clone(), request.stdin, limits.as_deref(), kept);
-        let waiting = spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin));
+        let waiting = spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin, kept));
         let parked = waiting.map_or_else(park, Ok);
         // What is wrong with the request is said before what is wrong with the host.
         let plan = plan(&request, &profile, &needs, report, &outlook)?;

@@ -112,18 +112,21 @@ impl Context {
         Ok(())
     }
 
+    /// Waits for this message.
+    pub(crate) fn expect(&mut self, wanted: ToInit) -> Result<(), Failure> {
+        let (message, _) = self.next()?;
+        if message == wanted { Ok(()) } else { Err(Errno::BADMSG.into()) }
+    }
+
     /// Waits for one message and says how many descriptors came with it; the executor going away is an
     /// error like any other.
-    pub(crate) fn expect(&mut self, wanted: ToInit) -> Result<usize, Failure> {
+    pub(crate) fn next(&mut self) -> Result<(ToInit, usize), Failure> {
         let mut packet = [0; 64];
         let received = receive(&self.control, &mut packet, &mut self.donations)?;
         if received.length == 0 {
             return Err(Errno::PIPE.into());
         }
-        if ToInit::decode(&packet[..received.length]) == Some(wanted) {
-            Ok(received.donations)
-        } else {
-            Err(Errno::BADMSG.into())
-        }
+        let message = ToInit::decode(&packet[..received.length]).ok_or(Errno::BADMSG)?;
+        Ok((message, received.donations))
     }
 }

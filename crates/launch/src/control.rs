@@ -77,8 +77,8 @@ pub enum ToInit {
     Mapped,
     /// The plan is made: its launch is the first descriptor of this packet, its donated trees the others.
     Launch,
-    /// The cgroup is in place: go through the gate.
-    Go,
+    /// The cgroups are in place: go through the gate, by so many doors.
+    Go(u32),
     /// What was offered is taken.
     Taken,
     /// Send this signal to the whole tree.
@@ -205,7 +205,7 @@ impl ToInit {
         match self {
             Self::Mapped => head(MAPPED, 0, 0, 0),
             Self::Launch => head(LAUNCH, 0, 0, 0),
-            Self::Go => head(GO, 0, 0, 0),
+            Self::Go(doors) => head(GO, doors, 0, 0),
             Self::Taken => head(TAKEN, 0, 0, 0),
             Self::Signal(signal) => head(SIGNAL, 0, signal, 0),
             Self::Bear(birth) => head(BEAR, birth.word(), 0, 0),
@@ -217,7 +217,7 @@ impl ToInit {
         match u32::from_ne_bytes(word(packet, 0)?) {
             MAPPED => Some(Self::Mapped),
             LAUNCH => Some(Self::Launch),
-            GO => Some(Self::Go),
+            GO => Some(Self::Go(u32::from_ne_bytes(word(packet, 4)?))),
             TAKEN => Some(Self::Taken),
             SIGNAL => Some(Self::Signal(i32::from_ne_bytes(word(packet, 8)?))),
             BEAR => Birth::of_word(u32::from_ne_bytes(word(packet, 4)?)).map(Self::Bear),

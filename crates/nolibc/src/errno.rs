@@ -15,6 +15,7 @@ impl Errno {
     pub const DQUOT: Self = Self(122);
     pub const NOTDIR: Self = Self(20);
     pub const INVAL: Self = Self(22);
+    pub const MFILE: Self = Self(24);
     pub const NAMETOOLONG: Self = Self(36);
     pub const BADMSG: Self = Self(74);
     pub const STALE: Self = Self(116);

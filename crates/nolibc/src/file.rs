@@ -210,6 +210,12 @@ impl<T: Copy> List<T> {
         Ok(())
     }
 
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        let filled = &mut self.slots[..self.length];
+        // SAFETY: `push` has written each of these.
+        unsafe { filled.assume_init_mut() }
+    }
+
     pub fn as_slice(&self) -> &[T] {
         let filled = &self.slots[..self.length];
         // SAFETY: `push` has written each of these.

@@ -4,6 +4,7 @@ use crate::call::{call, nr};
 use crate::{Errno, Fd};
 
 const MSG_NOSIGNAL: usize = 0x4000;
+const MSG_CTRUNC: i32 = 8;
 const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
@@ -63,7 +64,12 @@ pub fn receive(socket: &Fd, packet: &mut [u8], donations: &mut [Option<Fd>]) -> 
             Err(errno) => return Err(errno),
         }
     };
-    Ok(Received { length, donations: take_rights(&control, head.control_length, donations)? })
+    let count = take_rights(&control, head.control_length, donations)?;
+    // There was no room for one of them: they are not all here.
+    if head.flags & MSG_CTRUNC != 0 {
+        return Err(Errno::MFILE);
+    }
+    Ok(Received { length, donations: count })
 }
 
 /// One control message is all the executor sends: length u64, level i32, type i32, then the ints.

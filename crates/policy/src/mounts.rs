@@ -76,12 +76,26 @@ impl<'r> Layout<'r> {
 
     /// The whole root, on top of its ground.
     pub(crate) fn build(mut self, ground: Vec<Mount>) -> Vec<Mount> {
+        let first = ground.len();
         self.mounts = ground;
         self.scratch();
         self.toolchains();
         self.shared();
+        self.leave_out_hidden(first);
         self.guards();
         self.mounts
+    }
+
+    /// A private directory at whose very place something of the host's is shown: nobody would see it.
+    fn leave_out_hidden(&mut self, first: usize) {
+        let binds = self.mounts.iter().filter(|mount| matches!(mount.kind, MountKind::Bind(_)));
+        let shown: Vec<Bytes> = binds.map(|mount| mount.target.clone()).collect();
+        let mut at = 0;
+        self.mounts.retain(|mount| {
+            at += 1;
+            let hidden = matches!(mount.kind, MountKind::Scratch { .. }) && shown.contains(&mount.target);
+            at <= first || !hidden
+        });
     }
 
     fn is_writable(&self) -> bool {

@@ -64,16 +64,23 @@ impl Groups {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, terms: Terms) -> Option<Group> {
+    /// Those that nobody wanted in their time are removed.
+    pub(crate) fn let_old_ones_go(&self) {
         let mut idle = self.idle();
-        // Dropped, and so removed, without the lock.
         let fresh = idle.iter().position(|idle| idle.since.elapsed() < AGE).unwrap_or(idle.len());
+        // Dropped, and so removed, without the lock.
         let old: Vec<_> = idle.drain(..fresh).collect();
+        drop(idle);
+        drop(old);
+    }
+
+    fn take(&self, terms: Terms) -> Option<Group> {
+        self.let_old_ones_go();
+        let mut idle = self.idle();
         // The newest first: its memory is in the caches.
         let at = idle.iter().rposition(|idle| idle.terms == terms);
         let found = at.and_then(|at| idle.remove(at));
         drop(idle);
-        drop(old);
         found.map(|found| found.group)
     }
 

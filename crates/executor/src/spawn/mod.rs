@@ -6,6 +6,7 @@ mod encode;
 mod network;
 mod rights;
 mod stem;
+mod stems;
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -40,7 +41,8 @@ use encode::Given;
 use network::Lent;
 pub(crate) use network::OwnNetworks;
 use stem::Stem;
-pub(crate) use stem::{Stems, Template};
+pub(crate) use stem::Template;
+pub(crate) use stems::Stems;
 
 const INIT_NAME: &str = "stockade-init";
 const INIT_ARGV0: &CStr = c"stockade-init";
@@ -137,6 +139,8 @@ pub(crate) struct Parked {
     stands_on: StandsOn,
     stdin: Stdin,
     given: Given,
+    /// The host's mounts when it was built, where that was before its request.
+    mounts: Option<u64>,
     /// Of the sandbox's init, for the owners of its mounts. Only for host root.
     user_namespace: Option<OwnedFd>,
 }
@@ -222,6 +226,7 @@ pub(crate) fn park(
     kept: Option<&Kept>,
 ) -> Result<Parked, Abort> {
     let walls = encode::walls(&ground);
+    let mounts = kept.map(|kept| kept.mounts.now());
     // Without one, init makes its own, as ever.
     let networks = kept.filter(|_| lends(&ground)).and_then(|kept| kept.networks.as_ref());
     let network = networks.and_then(|networks| networks.lend().ok());
@@ -254,7 +259,8 @@ pub(crate) fn park(
         live: None,
     };
     let stands_on = StandsOn::Ground(ground);
-    let mut parked = Parked { running: Some(running), stands_on, stdin, given, user_namespace: None };
+    let running = Some(running);
+    let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
     parked.settle(pid, host)?;
     Ok(parked)
 }
@@ -268,7 +274,7 @@ pub(crate) fn park_on(
 ) -> Option<Parked> {
     let given = Given::of_this_host(host, false);
     let (limits, tree) = (template.ground().limits.clone(), tree_kill(template.ground()));
-    let stem = kept.stems.find(&template, given)?;
+    let stem = kept.stems.find(&template, given, &kept.mounts)?;
     let stands_on = StandsOn::Template(template);
     let entry = stands_on.entry(given);
     if host.is_some_and(|host| !host.takes(&limits, tree, entry)) {
@@ -279,7 +285,8 @@ pub(crate) fn park_on(
         let group = group.transpose().map_err(refuse_limits)?;
         let (running, pid) = born_of(&stem, group, stdin)?;
         let running = Some(running);
-        let mut parked = Parked { running, stands_on, stdin, given, user_namespace: None };
+        let mounts = Some(stem.mounts);
+        let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
         parked.settle(pid, host)?;
         Ok::<_, Abort>(parked)
     };
@@ -315,8 +322,10 @@ fn born_of(stem: &Stem, group: Option<Group>, stdin: Stdin) -> Result<(Running, 
 impl Parked {
     /// The same sandbox for another request, if it stands on the same ground and is alive. Whether the plan fits, too, is
     /// seen when there is one.
-    pub(crate) fn onto(self, ground: &Ground, stdin: Stdin) -> Option<Self> {
-        let fits = self.stands_on.ground().serves(ground) && self.stdin == stdin;
+    pub(crate) fn onto(self, ground: &Ground, stdin: Stdin, kept: Option<&Kept>) -> Option<Self> {
+        let fits = self.stands_on.ground().serves(ground)
+            && self.stdin == stdin
+            && self.mounts == kept.map(|kept| kept.mounts.now());
         let alive = self.running.as_ref().is_some_and(|running| {
             let mut end = [PollFd::new(&running.pidfd, PollFlags::IN)];
             poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
@@ -347,7 +356,9 @@ impl Parked {
             host.complete(group, &ground.limits, tree_kill(ground), entry).map_err(refuse_limits)?;
         }
         let doors = running.group.as_ref().map(Group::doors).transpose().map_err(refuse_limits)?;
-        tell(&running.control, ToInit::Go, &doors.unwrap_or_default())
+        let doors = doors.unwrap_or_default();
+        let count = u32::try_from(doors.len()).map_err(|error| fault("too many cgroups", &error))?;
+        tell(&running.control, ToInit::Go(count), &doors)
     }
 
     /// Hands over the plan.

@@ -6,8 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,16 +26,8 @@ use crate::Abort;
 /// A directory of every root that is empty in the end: what a stem keeps for its inits is mounted there until then.
 pub(super) const STASH: &str = "/sys";
 
-/// At once.
-const MOST: usize = 8;
-/// Kinds of sandboxes that one execution was seen of.
-const MOST_SEEN: usize = 32;
-/// What is on the host may change.
-const AGE: Duration = Duration::from_secs(30);
 /// For a stem to stand, and to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A host that can't have one is not asked again for a while.
-const PAUSE: Duration = Duration::from_secs(10);
 
 /// What sandboxes of one kind have in common.
 #[derive(Debug, Clone)]
@@ -62,6 +53,11 @@ fn is_fixed(mount: &Mount) -> bool {
     }
 }
 
+/// Whether each init has its own.
+fn is_private(mount: &Mount) -> bool {
+    matches!(mount.kind, MountKind::Scratch { .. } | MountKind::Proc | MountKind::DevPts)
+}
+
 impl Template {
     /// None where a stem could not do it.
     pub(crate) fn of(plan: &Plan, ground: &Ground) -> Option<Self> {
@@ -74,13 +70,18 @@ impl Template {
             return None;
         }
         let rest = plan.mounts.strip_prefix(ground.mounts.as_slice())?;
-        // What is laid over something comes last: nothing may stand on it.
-        let stands_on_a_cover = rest.iter().enumerate().any(|(at, mount)| {
-            let covers = rest[..at].iter().filter(|mount| !is_fixed(mount));
-            is_fixed(mount)
-                && covers.into_iter().any(|cover| mount.target.as_path().starts_with(cover.target.as_path()))
+        let ordered = rest.iter().enumerate().all(|(at, mount)| {
+            let before = || ground.mounts.iter().chain(&rest[..at]);
+            let is_at =
+                |mount: &Mount, above: &Mount| mount.target.as_path().starts_with(above.target.as_path());
+            // What is laid over something comes last: nothing may stand on it.
+            let on_a_cover = || before().any(|other| !is_fixed(other) && is_at(mount, other));
+            // What is shared comes before what is private: it may not be laid over that.
+            let is_bind = matches!(mount.kind, MountKind::Bind(_));
+            let over_private = || before().any(|other| is_private(other) && is_at(other, mount));
+            !(is_fixed(mount) && on_a_cover()) && !(is_bind && over_private())
         });
-        if stands_on_a_cover {
+        if !ordered {
             return None;
         }
         let fixed = rest.iter().filter(|mount| is_fixed(mount));
@@ -88,7 +89,7 @@ impl Template {
         Some(Self { ground: ground.clone(), mounts })
     }
 
-    fn serves(&self, other: &Self) -> bool {
+    pub(super) fn serves(&self, other: &Self) -> bool {
         self.ground.serves(&other.ground) && self.mounts == other.mounts
     }
 
@@ -111,51 +112,83 @@ impl Template {
 
 #[derive(Debug)]
 pub(crate) struct Stem {
-    template: Template,
+    pub(super) template: Template,
     given: Given,
-    since: Instant,
+    pub(super) since: Instant,
+    /// The host's mounts when it was made ([`crate::mounts::Watch`]).
+    pub(super) mounts: u64,
     pid: u32,
     pidfd: OwnedFd,
-    /// One question at a time.
-    control: Mutex<OwnedFd>,
+    control: Mutex<Control>,
     /// Only where nothing leads into or out of them.
     networks: Option<Arc<Networks>>,
 }
 
+/// One question at a time, and one answer to each.
+#[derive(Debug)]
+struct Control {
+    socket: OwnedFd,
+    /// An answer did not come, or was another one's: what comes next belongs to nobody.
+    broken: bool,
+}
+
+fn end(pidfd: &OwnedFd) {
+    match rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL) {
+        // Already gone is what we want.
+        Ok(()) | Err(_) => {}
+    }
+    let id = rustix::process::WaitId::PidFd(pidfd.as_fd());
+    match rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED) {
+        Ok(_) | Err(_) => {}
+    }
+}
+
+/// A child of ours: the number is its own until we have waited for it.
+fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
+    let number = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).ok_or_else(no_answer)?;
+    Ok(pidfd_open(number, PidfdFlags::empty())?)
+}
+
 impl Drop for Stem {
     fn drop(&mut self) {
-        match rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL) {
-            // Already gone is what we want.
-            Ok(()) | Err(_) => {}
-        }
-        let id = rustix::process::WaitId::PidFd(self.pidfd.as_fd());
-        match rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED) {
-            Ok(_) | Err(_) => {}
+        end(&self.pidfd);
+        // What it bore after nobody waited for it any more.
+        let control = self.control.get_mut().unwrap_or_else(PoisonError::into_inner);
+        while let Ok(Answer::Born(pid)) = read_answer(&control.socket) {
+            if let Ok(unwanted) = pidfd_of(pid) {
+                end(&unwanted);
+            }
         }
     }
 }
 
-/// What a stem answered, beside a failure.
+/// What a stem answered.
 enum Answer {
     Done,
     Born(u32),
+    /// It could not, and says why.
+    Failed(io::Error),
 }
 
 fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a stem answered something else")
 }
 
-fn answer(control: &OwnedFd) -> io::Result<Answer> {
+fn await_answer(control: &OwnedFd) -> io::Result<Answer> {
     let timeout = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
     if poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&timeout))? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
+    read_answer(control)
+}
+
+fn read_answer(control: &OwnedFd) -> io::Result<Answer> {
     let mut packet = [0; MAX_MESSAGE];
     let (_, length) = recv(control, &mut packet, RecvFlags::DONTWAIT)?;
     match FromInit::decode(&packet[..length]) {
         Some(FromInit::Done) => Ok(Answer::Done),
         Some(FromInit::Born { pid }) => u32::try_from(pid).map(Answer::Born).map_err(|_| no_answer()),
-        Some(FromInit::Failed { errno, .. }) => Err(io::Error::from_raw_os_error(errno)),
+        Some(FromInit::Failed { errno, .. }) => Ok(Answer::Failed(io::Error::from_raw_os_error(errno))),
         Some(FromInit::Started | FromInit::Offered { .. } | FromInit::Ended { .. }) | None => {
             Err(no_answer())
         }
@@ -164,7 +197,7 @@ fn answer(control: &OwnedFd) -> io::Result<Answer> {
 
 impl Stem {
     /// On a thread that outlives it and all that is born of it.
-    fn make(template: Template, given: Given) -> Result<Self, Abort> {
+    pub(super) fn make(template: Template, given: Given, mounts: u64) -> Result<Self, Abort> {
         let memfd = encode::stem(&template, given)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty())
             .map_err(|error| fault("/dev/null can't be opened", &error))?;
@@ -177,7 +210,8 @@ impl Stem {
         })?;
         let networks = super::lends(&template.ground).then(Arc::default);
         let since = Instant::now();
-        let stem = Self { template, given, since, pid, pidfd, control: Mutex::new(control), networks };
+        let control = Mutex::new(Control { socket: control, broken: false });
+        let stem = Self { template, given, since, mounts, pid, pidfd, control, networks };
         stem.settle()?;
         Ok(stem)
     }
@@ -186,16 +220,14 @@ impl Stem {
         let proc = open_proc(self.pid)?;
         let namespace = give_identity(&self.template.ground, proc.as_fd(), self.given)?;
         let trees = donate(self.template.mounts.iter(), namespace.as_ref(), self.given)?;
-        let control = self.control();
-        tell(&control, ToInit::Mapped, &borrowed(&trees))?;
-        match answer(&control) {
+        match self.control().ask(ToInit::Mapped, &borrowed(&trees)) {
             Ok(Answer::Done) => Ok(()),
             Ok(Answer::Born(_)) => Err(fault("a stem does not stand", &no_answer())),
-            Err(error) => Err(fault("a stem does not stand", &error)),
+            Ok(Answer::Failed(error)) | Err(error) => Err(fault("a stem does not stand", &error)),
         }
     }
 
-    fn control(&self) -> MutexGuard<'_, OwnedFd> {
+    fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -205,11 +237,11 @@ impl Stem {
     }
 
     fn make_network(&self) -> io::Result<Namespace> {
-        let control = self.control();
-        tell(&control, ToInit::Network, &[]).map_err(io::Error::other)?;
-        match answer(&control)? {
+        let mut control = self.control();
+        match control.ask(ToInit::Network, &[])? {
             Answer::Done => {}
             Answer::Born(_) => return Err(no_answer()),
+            Answer::Failed(error) => return Err(error),
         }
         // Nobody else asks it meanwhile: it is still in there.
         let directory = PathBuf::from(format!("/proc/{}", self.pid));
@@ -236,142 +268,44 @@ impl Stem {
         let mut fds = fds.to_vec();
         fds.extend(network.map(Lent::fd));
         fds.extend(cgroup);
-        let control = self.control();
-        tell(&control, ToInit::Bear(birth), &fds).map_err(io::Error::other)?;
-        let pid = match answer(&control)? {
+        let pid = match self.control().ask(ToInit::Bear(birth), &fds)? {
             Answer::Born(pid) => pid,
             Answer::Done => return Err(no_answer()),
+            Answer::Failed(error) => return Err(error),
         };
-        // Our child: the number is its own until we have waited for it.
-        let number =
-            i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).ok_or_else(no_answer)?;
-        Ok((pid, pidfd_open(number, PidfdFlags::empty())?))
-    }
-}
-
-/// The stems of a service.
-#[derive(Debug, Default)]
-pub(crate) struct Stems {
-    state: Mutex<State>,
-    /// One at a time: whoever wants the same waits for it.
-    making: Mutex<()>,
-    /// Inits die with the thread that is their parent: this one lives as long as the process.
-    nurse: OnceLock<SyncSender<Order>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    stems: Vec<Arc<Stem>>,
-    /// Not worth a stem yet: most recent last.
-    seen: Vec<Template>,
-    failed: Option<Instant>,
-}
-
-struct Order {
-    template: Template,
-    given: Given,
-    reply: SyncSender<Result<Stem, Abort>>,
-}
-
-impl Stems {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// For the second sandbox of a kind, and those after it.
-    pub(super) fn find(&self, template: &Template, given: Given) -> Option<Arc<Stem>> {
-        let known = {
-            let mut state = self.state();
-            // Ended without the lock.
-            let over: Vec<_> = state.stems.extract_if(.., |stem| stem.since.elapsed() > AGE).collect();
-            if let Some(stem) = state.standing(template) {
-                return Some(stem);
-            }
-            // One that was worth making is worth making again.
-            let known = over.iter().any(|stem| stem.template.serves(template)) || state.second_time(template);
-            drop(state);
-            known
-        };
-        if !known {
-            return None;
-        }
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        {
-            let state = self.state();
-            if let Some(stem) = state.standing(template) {
-                return Some(stem);
-            }
-            if state.failed.is_some_and(|failed| failed.elapsed() < PAUSE) {
-                return None;
-            }
-        }
-        let made = self.make(template.clone(), given);
-        let mut state = self.state();
-        match made {
-            Ok(stem) => {
-                let stem = Arc::new(stem);
-                if state.stems.len() >= MOST {
-                    state.stems.remove(0);
-                }
-                state.stems.push(Arc::clone(&stem));
-                Some(stem)
-            }
-            Err(_) => {
-                state.failed = Some(Instant::now());
-                None
+        match pidfd_of(pid) {
+            Ok(pidfd) => Ok((pid, pidfd)),
+            Err(error) => {
+                // Its control socket is closed with this failure, and it ends by that; it is still to be waited for.
+                reap(pid);
+                Err(error)
             }
         }
     }
+}
 
-    /// One that does not do its duty is not asked again.
-    pub(super) fn forget(&self, stem: &Arc<Stem>) {
-        let mut state = self.state();
-        state.stems.retain(|known| !Arc::ptr_eq(known, stem));
-        state.failed = Some(Instant::now());
-    }
-
-    fn make(&self, template: Template, given: Given) -> Result<Stem, Abort> {
-        let nurse = match self.nurse.get() {
-            Some(nurse) => nurse,
-            None => {
-                let nurse = start_nurse().map_err(|error| fault("a thread can't be started", &error))?;
-                self.nurse.get_or_init(|| nurse)
-            }
-        };
-        let (reply, made) = sync_channel(1);
-        let gone = |_| fault("a stem can't be made", &"its thread is gone");
-        nurse.send(Order { template, given, reply }).map_err(|_| gone(()))?;
-        made.recv().map_err(|_| gone(()))?
+/// Without a descriptor of it: on a thread that may wait.
+fn reap(pid: u32) {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
+    let waiting = std::thread::Builder::new().name("reap".to_owned()).spawn(move || {
+        match rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()) {
+            Ok(_) | Err(_) => {}
+        }
+    });
+    match waiting {
+        // A process table with one entry more, until we end.
+        Ok(_) | Err(_) => {}
     }
 }
 
-impl State {
-    fn standing(&self, template: &Template) -> Option<Arc<Stem>> {
-        self.stems.iter().find(|stem| stem.template.serves(template)).map(Arc::clone)
+impl Control {
+    fn ask(&mut self, question: ToInit, fds: &[BorrowedFd<'_>]) -> io::Result<Answer> {
+        if self.broken {
+            return Err(no_answer());
+        }
+        let asked = tell(&self.socket, question, fds).map_err(io::Error::other);
+        let answer = asked.and_then(|()| await_answer(&self.socket));
+        self.broken = answer.is_err();
+        answer
     }
-
-    fn second_time(&mut self, template: &Template) -> bool {
-        if let Some(at) = self.seen.iter().position(|seen| seen.serves(template)) {
-            self.seen.remove(at);
-            return true;
-        }
-        if self.seen.len() >= MOST_SEEN {
-            self.seen.remove(0);
-        }
-        self.seen.push(template.clone());
-        false
-    }
-}
-
-fn start_nurse() -> io::Result<SyncSender<Order>> {
-    let (orders, taken): (SyncSender<Order>, Receiver<Order>) = sync_channel(MOST);
-    std::thread::Builder::new().name("stems".to_owned()).spawn(move || {
-        for Order { template, given, reply } in taken {
-            match reply.send(Stem::make(template, given)) {
-                // Nobody waits any more: it ends with the answer.
-                Ok(()) | Err(_) => {}
-            }
-        }
-    })?;
-    Ok(orders)
 }

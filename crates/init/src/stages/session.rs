@@ -52,7 +52,11 @@ pub(crate) fn launch(context: &mut Context) -> Result<(), Failure> {
 }
 
 pub(crate) fn gate(context: &mut Context) -> Result<(), Failure> {
-    let doors = context.expect(ToInit::Go)?;
+    let (ToInit::Go(wanted), doors) = context.next()? else { return Err(Errno::BADMSG.into()) };
+    // One that is not there would be a limit that does not hold.
+    if usize::try_from(wanted) != Ok(doors) {
+        return Err(Failure { errno: Errno::BADMSG, subject: b"a cgroup's door is missing" });
+    }
     for door in context.donations.iter_mut().take(doors).filter_map(Option::take) {
         // We have one thread and no child yet: all of the tree will be inside.
         write(&door, b"0").about(b"cgroup")?;

@@ -34,7 +34,7 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         return Err(unproven(b"seccomp is not in filter mode"));
     }
     if ground.has(wall::MOUNT) {
-        mounts(&Planned::new(ground.mounts, launch.mounts)?)?;
+        mounts(&mut Planned::new(ground.mounts, launch.mounts)?)?;
     }
     // While the kernel was asked the supervisor of sockets has begun.
     if context.offered[0].is_some() {
@@ -51,11 +51,10 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
 
 /// Every mount is one that was asked for, every one that was asked for is there, and what was asked
 /// to be read-only is.
-fn mounts(planned: &Planned) -> Result<(), Failure> {
+fn mounts(planned: &mut Planned) -> Result<(), Failure> {
     let file = openat(&CWD, c"/proc/self/mountinfo").about(b"/proc/self/mountinfo")?;
     let mut lines = Lines { file, buffer: [0; MOUNTINFO_BUFFER], start: 0, end: 0 };
     let mut root_is_read_only = false;
-    let mut found = 0;
     while let Some(line) = lines.next()? {
         let mut fields = line.split(|byte| *byte == b' ').skip(4);
         let (Some(path), Some(options)) = (fields.next(), fields.next()) else {
@@ -70,13 +69,16 @@ fn mounts(planned: &Planned) -> Result<(), Failure> {
         match planned.covering(path) {
             None => return Err(unproven(b"a mount that is not in the plan")),
             Some(row) if row.read_only && !read_only => return Err(unproven(row.target)),
-            Some(_) => found += 1,
+            Some(_) => {}
         }
     }
     if !root_is_read_only {
         return Err(unproven(b"the root is writable"));
     }
-    if found < planned.required { Err(unproven(b"a mount of the plan is missing")) } else { Ok(()) }
+    match planned.0.as_slice().iter().find(|row| row.missing) {
+        Some(row) => Err(unproven(row.target)),
+        None => Ok(()),
+    }
 }
 
 const fn is_required_mount(step: &MountStep<'_>) -> bool {
@@ -114,40 +116,50 @@ const fn must_be_read_only(step: &MountStep<'_>) -> bool {
 struct Row {
     target: &'static [u8],
     read_only: bool,
+    /// Until it was found.
+    missing: bool,
 }
 
 /// The mounts of the plan, in its two parts, read once: every line of mountinfo is compared with all of them.
-struct Planned {
-    rows: List<Row>,
-    /// How many have to be there.
-    required: usize,
-}
+struct Planned(List<Row>);
 
 impl Planned {
     fn new(ground: Mounts<'static>, launch: Mounts<'static>) -> Result<Self, Failure> {
-        let mut planned = Self { rows: List::with_room(ground.len() + launch.len())?, required: 0 };
+        let mut rows = List::with_room(ground.len() + launch.len())?;
         for (target, step) in ground.chain(launch) {
             if matches!(step, MountStep::Dir { .. } | MountStep::File { .. } | MountStep::Symlink { .. }) {
                 continue;
             }
-            let (target, read_only) = (CStr::to_bytes(target), must_be_read_only(&step));
-            planned.rows.push(Row { target, read_only })?;
-            planned.required += usize::from(is_required_mount(&step));
+            let (read_only, missing) = (must_be_read_only(&step), is_required_mount(&step));
+            rows.push(Row { target: CStr::to_bytes(target), read_only, missing })?;
         }
-        Ok(planned)
+        Ok(Self(rows))
     }
 
     /// The row of the plan whose mount `path` (as mountinfo writes it) is, or whose host tree brought it
-    /// along: the one with the longest target. The planner never gives two rows one target.
-    fn covering(&self, path: &[u8]) -> Option<Row> {
-        let rows = self.rows.as_slice().iter();
-        let above = rows.filter(|row| row.target.len() <= path.len() && is_at_or_below(path, row.target));
-        above.max_by_key(|row| row.target.len()).copied()
+    /// along: the one with the longest target. Of two mounts at one place the lower one stands first, there and here.
+    fn covering(&mut self, path: &[u8]) -> Option<Row> {
+        let rows = self.0.as_mut_slice();
+        let longest =
+            rows.iter().filter(|row| below(path, row.target).is_some()).map(|row| row.target.len()).max()?;
+        let (mut found, mut at) = (None, 0);
+        while let Some(row) = rows.get(at) {
+            if row.target.len() == longest && below(path, row.target).is_some() {
+                found = Some(at);
+                if row.missing {
+                    break;
+                }
+            }
+            at += 1;
+        }
+        let row = rows.get_mut(found?)?;
+        row.missing &= below(path, row.target) != Some(&[]);
+        Some(*row)
     }
 }
 
-/// Compares an escaped mountinfo path with a plain one.
-fn is_at_or_below(escaped: &[u8], target: &[u8]) -> bool {
+/// What is left of an escaped mountinfo path below a plain one; nothing if it is that very path.
+fn below<'p>(escaped: &'p [u8], target: &[u8]) -> Option<&'p [u8]> {
     let mut rest = escaped;
     for wanted in target {
         let (byte, after) = match rest {
@@ -155,14 +167,14 @@ fn is_at_or_below(escaped: &[u8], target: &[u8]) -> bool {
                 ((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), after)
             }
             [byte, after @ ..] => (*byte, after),
-            [] => return false,
+            [] => return None,
         };
         if byte != *wanted {
-            return false;
+            return None;
         }
         rest = after;
     }
-    matches!(rest, [] | [b'/', ..])
+    matches!(rest, [] | [b'/', ..]).then_some(rest)
 }
 
 struct Lines {

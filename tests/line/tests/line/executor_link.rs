@@ -5,6 +5,7 @@ mod ends;
 mod input;
 mod many;
 mod output;
+mod places;
 mod spares;
 mod stems;
 mod words;
