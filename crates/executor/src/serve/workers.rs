@@ -103,7 +103,7 @@ impl Workers {
             let Some(recipe) = recipe.filter(|_| self.begin_parking()) else { return };
             // A host that has no room for a spare says so to the next request.
             let parked = recipe.park(&self.kept);
-            let Some(jobs) = self.end_parking(parked.is_ok().then(|| (number, profile))) else { return };
+            let Some(jobs) = self.end_parking(parked.is_ok().then_some((number, profile))) else { return };
             let Ok(parked) = parked else { return };
             job = self.next(number, &jobs);
             spare = Some(parked).filter(|_| job.is_some());

@@ -70,7 +70,7 @@ impl Template {
             return None;
         }
         let rest = plan.mounts.strip_prefix(ground.mounts.as_slice())?;
-        let ordered = rest.iter().enumerate().all(|(at, mount)| {
+        let another_order = rest.iter().enumerate().any(|(at, mount)| {
             let before = || ground.mounts.iter().chain(&rest[..at]);
             let is_at =
                 |mount: &Mount, above: &Mount| mount.target.as_path().starts_with(above.target.as_path());
@@ -79,9 +79,9 @@ impl Template {
             // What is shared comes before what is private: it may not be laid over that.
             let is_bind = matches!(mount.kind, MountKind::Bind(_));
             let over_private = || before().any(|other| is_private(other) && is_at(other, mount));
-            !(is_fixed(mount) && on_a_cover()) && !(is_bind && over_private())
+            (is_fixed(mount) && on_a_cover()) || (is_bind && over_private())
         });
-        if !ordered {
+        if another_order {
             return None;
         }
         let fixed = rest.iter().filter(|mount| is_fixed(mount));

@@ -41,10 +41,8 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
         context.taken()?;
     }
     (context.offered, context.ruleset) = ([None, None], None);
-    if context.ground.has(wall::MOUNT) {
-        if has_foreign_fd(CONTROL_FD).about(b"/proc/self/fd")? {
-            return Err(unproven(b"a descriptor is left open"));
-        }
+    if context.ground.has(wall::MOUNT) && has_foreign_fd(CONTROL_FD).about(b"/proc/self/fd")? {
+        return Err(unproven(b"a descriptor is left open"));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use stockade_line_tests::{Executor, World, descendants, inits, kill, request, until};
+use stockade_line_tests::{Executor, World, descendants, inits, kill, request, skip, until};
 
 use super::spares::{says, spare};
 use super::with_executor;
@@ -27,7 +27,7 @@ async fn await_stem(executor: &Executor, world: &World) -> Option<u32> {
     if found.is_none() {
         let hybrid = std::path::Path::new("/sys/fs/cgroup/pids").exists();
         assert!(stockade_line_tests::am_root() && !hybrid, "there is no stem");
-        eprintln!("SKIP stems: host root has none on cgroup v2 alone");
+        skip("host root has none on cgroup v2 alone");
     }
     found
 }
