@@ -28,6 +28,7 @@ pub mod seat;
 mod service;
 mod stray;
 pub mod systemd;
+mod telling;
 mod unlogged;
 
 pub use inherited::Inherited;

@@ -18,6 +18,7 @@ use crate::ending::Ending;
 use crate::execution::{Execution, Phase};
 use crate::principal::Principal;
 use crate::record::{Open, OpenedAs};
+use crate::telling;
 
 /// How a request came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -193,7 +194,6 @@ fn plan(core: &Core, ask: Ask, seat: &Offered) -> Result<Order, Denied> {
 }
 
 async fn carry_out(core: Arc<Core>, order: Order, open: Open, execution: Arc<Execution>) {
-    let begun = Instant::now();
     let Open { ticket, output } = open;
     let id = order.id;
     let execute = Execute { execution: id.to_string(), request: order.request, place: order.place };
@@ -203,8 +203,7 @@ async fn carry_out(core: Arc<Core>, order: Order, open: Open, execution: Arc<Exe
     };
     let ending = Arc::new(ending);
     let output = core.record.close(ticket, execution.started_ms(), Arc::clone(&ending)).await;
-    core.metrics.ended(&ending, begun.elapsed());
-    core.events.ended(&execution, &ending);
+    telling::ended(&core, &execution, &ending);
     drop(order.seat);
     core.in_hand.remove(id);
     execution.end(ending, output);
@@ -214,8 +213,7 @@ async fn carry_out(core: Arc<Core>, order: Order, open: Open, execution: Arc<Exe
 pub(crate) fn started(core: &Core, started: Started) {
     let Ok(id) = started.execution.parse::<ExecutionId>() else { return };
     let Some(execution) = core.in_hand.get(id) else { return };
-    core.metrics.spawned(execution.dispatched.elapsed());
-    core.events.started(&execution);
+    telling::started(core, &execution);
     execution.turn(Phase::Running(Arc::new(started)));
     if let Some(by) = execution.take_stop() {
         let dispatch = core.dispatch.clone();
