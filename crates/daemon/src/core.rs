@@ -25,6 +25,7 @@ use crate::pipeline::{Door, cut};
 use crate::principal::{Principal, Scope};
 use crate::record::Record;
 use crate::refusals::Refusals;
+use crate::telemetry::Telemetry;
 
 /// How soon a reader that waits sees what was written meanwhile; later and later while there is nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -68,6 +69,7 @@ pub struct Core {
     pub plans: Arc<Semaphore>,
     pub events: Events,
     pub metrics: Metrics,
+    pub telemetry: Telemetry,
     pub refusals: Refusals,
     /// For what is said about commands, before it is written down.
     pub redactor: Redactor,

@@ -88,6 +88,11 @@ impl Execution {
         self.started.get().map(|(started_ms, _)| *started_ms)
     }
 
+    /// The same, on a clock that nobody sets.
+    pub fn started(&self) -> Option<Instant> {
+        self.started.get().map(|(_, started)| *started)
+    }
+
     /// Says `Old` once.
     pub(crate) fn age(&self, old: Duration) -> Age {
         match (self.phase(), self.started.get()) {

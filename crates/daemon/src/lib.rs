@@ -28,6 +28,7 @@ pub mod seat;
 mod service;
 mod stray;
 pub mod systemd;
+pub mod telemetry;
 mod telling;
 mod unlogged;
 

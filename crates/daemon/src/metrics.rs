@@ -33,6 +33,8 @@ pub struct Metrics {
     duration: Histogram,
     output_bytes: Counter,
     executor_restarts: Counter,
+    /// Whoever sends spans counts here.
+    pub(crate) spans_dropped: Counter,
     running: Gauge,
     waiting: Gauge,
 }
@@ -59,6 +61,7 @@ impl Default for Metrics {
             duration: seconds(26),
             output_bytes: Counter::default(),
             executor_restarts: Counter::default(),
+            spans_dropped: Counter::default(),
             running: Gauge::default(),
             waiting: Gauge::default(),
             registry: Registry::default(),
@@ -77,6 +80,11 @@ impl Default for Metrics {
             "executor_restarts",
             "Times that the executor had to be started again",
             metrics.executor_restarts.clone(),
+        );
+        registry.register(
+            "spans_dropped",
+            "Spans of executions that no collector took",
+            metrics.spans_dropped.clone(),
         );
         registry.register("running", "Executions that run", metrics.running.clone());
         registry.register("waiting", "Requests that wait for a place", metrics.waiting.clone());

@@ -18,7 +18,7 @@ use crate::ending::Ending;
 use crate::execution::{Execution, Phase};
 use crate::principal::Principal;
 use crate::record::{Open, OpenedAs};
-use crate::telling;
+use crate::telling::{self, Ended};
 
 /// How a request came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,10 +48,22 @@ pub struct Ask {
     pub key: Option<String>,
 }
 
+/// A request that has a seat.
+#[derive(Debug)]
+struct Admitted {
+    asked: Instant,
+    waited: Duration,
+    ask: Ask,
+    seat: Offered,
+}
+
 /// An admitted request, complete: what the executor gets, and how records name it.
 #[derive(Debug)]
 pub struct Order {
     pub id: ExecutionId,
+    pub asked: Instant,
+    /// For its seat.
+    pub waited: Duration,
     pub seat: Seat,
     pub door: Door,
     pub principal: String,
@@ -114,15 +126,17 @@ async fn admitted<T: Send + 'static>(
     }
     let asked = Instant::now();
     let seat = core.admission.admit(&ask.principal).await?;
-    core.metrics.waited(asked.elapsed());
+    let waited = asked.elapsed();
+    core.metrics.waited(waited);
     let place = place_to_plan(core).await?;
     // Its seat is the caller's to give back until the execution is put on record.
     let (offer, seat) = seat.offer();
+    let admitted = Admitted { asked, waited, ask, seat };
     let (tell, told) = oneshot::channel();
     // A task of its own: a caller that leaves now would leave half an execution on record.
     let core = Arc::clone(core);
     tokio::spawn(async move {
-        let opened = open(&core, ask, place, seat).await.map(|start| hand(&core, start));
+        let opened = open(&core, admitted, place).await.map(|start| hand(&core, start));
         // Unheard, or never taken out again: dropped, and with it what hangs on it.
         drop(tell.send(opened));
     });
@@ -133,15 +147,10 @@ async fn admitted<T: Send + 'static>(
 
 /// Plans and puts on record, on a thread that may wait: a caller names the path, and what answers there may be a network
 /// file system that does not. A caller that has left by then is not put on record.
-async fn open(
-    core: &Arc<Core>,
-    ask: Ask,
-    place: OwnedSemaphorePermit,
-    seat: Offered,
-) -> Result<Start, Denied> {
+async fn open(core: &Arc<Core>, admitted: Admitted, place: OwnedSemaphorePermit) -> Result<Start, Denied> {
     let own = Arc::clone(core);
     let order = move || {
-        let order = plan(&own, ask, &seat);
+        let order = plan(&own, admitted);
         drop(place);
         order
     };
@@ -172,7 +181,8 @@ async fn place_to_plan(core: &Core) -> Result<OwnedSemaphorePermit, Denied> {
 }
 
 /// The service's own terms: everything else is planned where the walls are built, from the host as it is there.
-fn plan(core: &Core, ask: Ask, seat: &Offered) -> Result<Order, Denied> {
+fn plan(core: &Core, admitted: Admitted) -> Result<Order, Denied> {
+    let Admitted { asked, waited, ask, seat } = admitted;
     let Ask { door, principal, request, key } = ask;
     let config = core.config();
     let workspace = config.workspaces.check(&request)?;
@@ -183,6 +193,8 @@ fn plan(core: &Core, ask: Ask, seat: &Offered) -> Result<Order, Denied> {
     let seat = seat.take().ok_or_else(Denied::stopping)?;
     Ok(Order {
         id: ExecutionId::new(),
+        asked,
+        waited,
         seat,
         door,
         principal: principal.name().to_owned(),
@@ -196,14 +208,15 @@ fn plan(core: &Core, ask: Ask, seat: &Offered) -> Result<Order, Denied> {
 async fn carry_out(core: Arc<Core>, order: Order, open: Open, execution: Arc<Execution>) {
     let Open { ticket, output } = open;
     let id = order.id;
+    let about = core.telemetry.about(&order);
     let execute = Execute { execution: id.to_string(), request: order.request, place: order.place };
     let ending = match core.dispatch.execute(execute, output).await {
         Ok(result) => Ending::Result(Box::new(result)),
         Err(denied) => Ending::NotRun(denied.why),
     };
-    let ending = Arc::new(ending);
+    let (ending, over) = (Arc::new(ending), Instant::now());
     let output = core.record.close(ticket, execution.started_ms(), Arc::clone(&ending)).await;
-    telling::ended(&core, &execution, &ending);
+    telling::ended(&core, about, &execution, &Ended { ending: &ending, over });
     drop(order.seat);
     core.in_hand.remove(id);
     execution.end(ending, output);

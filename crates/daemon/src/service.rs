@@ -26,9 +26,10 @@ use crate::execution::InHand;
 use crate::inherited::Inherited;
 use crate::metrics::Metrics;
 use crate::pipeline::PLANS;
-use crate::record::Record;
+use crate::record::{Record, chain};
 use crate::refusals::Refusals;
 use crate::stray::Mark;
+use crate::telemetry::Telemetry;
 use crate::{noting, retention, systemd, unlogged};
 
 /// For the first executor. Without one the doors open all the same, and say so to callers.
@@ -69,6 +70,8 @@ pub enum ServeError {
     Http(#[from] http::BindError),
     #[error("the shapes of tokens can't be compiled")]
     Redactor(#[source] SecretError),
+    #[error("spans can't be sent")]
+    Telemetry(#[source] opentelemetry_otlp::ExporterBuildError),
     #[error("there is no executor to start")]
     Executor(#[source] io::Error),
     #[error("an executor of an earlier run does not end")]
@@ -84,7 +87,11 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
     let (links, link) = watch::channel(None);
     let (service, service_view) = watch::channel(config.service.clone());
     let (end, ended) = watch::channel(false);
+    let metrics = Metrics::default();
+    let telemetry = Telemetry::start(config.telemetry.as_ref(), metrics.spans_dropped.clone())
+        .map_err(ServeError::Telemetry)?;
     let core = Arc::new(Core {
+        telemetry,
         admission: Admission::new(config.capacity),
         dispatch: Dispatch::new(link),
         record,
@@ -92,7 +99,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
         begun: Arc::default(),
         plans: Arc::new(Semaphore::new(PLANS)),
         events: Events::default(),
-        metrics: Metrics::default(),
+        metrics,
         refusals: Refusals::default(),
         redactor: Redactor::new(&[], true).map_err(ServeError::Redactor)?,
         current: Current::new(config),
@@ -123,6 +130,7 @@ pub async fn serve(config: Config, inherited: Inherited, mut orders: Orders) -> 
     forgetting.abort();
     logging.abort();
     beating.abort();
+    core.telemetry.finish().await;
     info!("stopped");
     Ok(())
 }
@@ -203,6 +211,11 @@ async fn until_stopped(core: &Core, service: &watch::Sender<link::Terms>, orders
                 let (config, waits) = config.following(&core.config());
                 if !waits.is_empty() {
                     warn!("changed, and in force after a restart only: {}", waits.join(", "));
+                }
+                if core.config().telemetry != config.telemetry
+                    && let Err(error) = core.telemetry.follow(config.telemetry.as_ref())
+                {
+                    error!("spans go where they went: {}", chain(&error));
                 }
                 core.current.replace(config);
             }

@@ -22,6 +22,11 @@ impl ExecutionId {
         Self(Uuid::now_v7())
     }
 
+    /// As others know it that have no text for ids.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
     /// Two hex digits that are random even for ids of one millisecond, where the leading parts count.
     pub(crate) fn shard(&self) -> String {
         format!("{:02x}", self.0.as_bytes()[12])

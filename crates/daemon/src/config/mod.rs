@@ -12,6 +12,7 @@ mod resolve;
 pub mod secret;
 mod service_profile;
 mod surroundings;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -34,6 +35,7 @@ use stockade_store::executions::Keep;
 use crate::admission::Capacity;
 use crate::denied::Denied;
 pub use surroundings::{Scope, Surroundings};
+pub use telemetry::Collector;
 pub use workspaces::{Seen, Workspaces};
 pub use written::{Format, Level};
 
@@ -156,6 +158,8 @@ pub struct Config {
     pub keep: Keep,
     /// How long running executions have when the service is asked to stop.
     pub drain: Duration,
+    /// Where spans of executions are sent, if anywhere.
+    pub telemetry: Option<Collector>,
 }
 
 /// The Unix-socket door.

@@ -30,7 +30,7 @@ const TAIL: &str = "\
 SIGHUP (`systemctl reload stockade`) reads the configuration and the profiles again. If anything is wrong with either, the log
 says what, and everything stays as it was. Changes of `state`, `http.address`, `socket.path` and `admission`
 wait for a restart, and the log says so; so does `log.format`. All else is in force for the requests that come next, on open
-connections too.
+connections too; spans go to the collector that is written then, or to none.
 
 Profiles are read at start and at reload, from `/etc/stockade/profiles` and from `stockade/profiles` below the service user's
 `$XDG_CONFIG_HOME` (`~/.config`). A file that is changed meanwhile changes nothing. A workspace's own profile is read each time.

@@ -14,7 +14,9 @@ use stockade_store::executions::Keep;
 use super::surroundings::{self as variable, Scope, Surroundings};
 use super::values::At;
 use super::written::{File, Log, Written};
-use super::{Config, HttpDoor, Seen, Settings, SocketDoor, Workspaces, names, secret, service_profile};
+use super::{
+    Config, HttpDoor, Seen, Settings, SocketDoor, Workspaces, names, secret, service_profile, telemetry,
+};
 use crate::admission::Capacity;
 
 const PORT: u16 = 3001;
@@ -88,6 +90,7 @@ impl Resolve<'_> {
                 bytes: written.retention.bytes.map_or(BYTES, |bytes| bytes.0),
             },
             drain: self.drain(written)?,
+            telemetry: telemetry::collector(self, &written.telemetry)?,
             only_own: own.is_some(),
             service: link::Terms { profiles: own.into_iter().collect(), walls_required: production },
             state,

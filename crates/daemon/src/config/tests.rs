@@ -102,6 +102,29 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("limits.network", "\"deny\"", &["\"none\"", "\"inherit\"", "true"]),
     ("log.format", "\"json\"", &["\"xml\"", "1"]),
     ("log.level", "\"debug\"", &["\"loud\"", "1"]),
+    (
+        "telemetry.otlp",
+        "\"http://127.0.0.1:4318\"",
+        &[
+            "4318",
+            "\"\"",
+            "\"127.0.0.1:4318\"",
+            "\"https://127.0.0.1:4318\"",
+            "\"grpc://127.0.0.1:4317\"",
+            "\"http://127.0.0.1\"",
+            "\"http://127.0.0.1:0\"",
+            "\"http://127.0.0.1:65536\"",
+            "\"http://:4318\"",
+            "\"http://collector:4318\"",
+            "\"http://me:word@127.0.0.1:4318\"",
+            "\"http://127.0.0.1:4318/?a=b\"",
+            "\"http://127.0.0.1:4318/#a\"",
+            "\"http://127.0.0.1:4318/a b\"",
+            "\"http://127.0.0.1:4318/\\u001b\"",
+            "[\"http://127.0.0.1:4318\"]",
+        ],
+    ),
+    ("telemetry.service_name", "\"builds\"", &["1", "\"\"", "\"a\\nb\"", "NAME"]),
 ];
 
 /// As a file, with the stand-ins replaced.
@@ -111,6 +134,7 @@ fn line(key: &str, value: &str, directory: &Path) -> String {
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let value =
         value.replace("SECRET", &format!("{secret:?}")).replace("LONG", &format!("\"/{}\"", "x".repeat(107)));
+    let value = value.replace("NAME", &format!("\"{}\"", "x".repeat(257)));
     match key.split_once('.') {
         Some((table, key)) => format!("[{table}]\n{key} = {value}\n"),
         None => format!("{key} = {value}\n"),
@@ -176,6 +200,11 @@ fn what_is_unknown_is_told_with_its_place_and_its_neighbour() {
         ("[http]\nenabled = false\n[socket]\nenabled = false\n", "neither door", ""),
         ("workspaces = [\"/a\"]\ndefault_workspace = \"/b\"\n", "in none of `workspaces`", "2:21"),
         ("workspaces = [\"/a\"]\ndefault_workspace = \"/ab\"\n", "in none of `workspaces`", "2:21"),
+        ("[telemetry]\notpl = \"\"\n", "did you mean `otlp`?", "2:1"),
+        ("[telemetry]\notlp = \"https://127.0.0.1:4318\"\n", "a collector on this host", "2:8"),
+        ("[telemetry]\notlp = \"http://otel.example:4318\"\n", "an IP address or localhost", "2:8"),
+        ("[telemetry]\notlp = \"http://127.0.0.1\"\n", "no port", "2:8"),
+        ("[telemetry]\nservice_name = \"\"\n", "`service_name`", "2:16"),
         ("profile = \"service\"\n[limits]\ncpu = 1\n", "called `service`", ""),
     ] {
         assert_eq!(refused(text, said), place, "{text}");
@@ -211,6 +240,7 @@ fn values_arrive() {
     assert_eq!(config.capacity.wait, Duration::from_secs(1));
     assert_eq!((config.keep.age, config.keep.bytes), (Duration::from_secs(2 * 86400), 1000));
     assert!(config.service.profiles.is_empty() && config.profile == "default");
+    assert!(config.telemetry.is_none());
 }
 
 #[test]

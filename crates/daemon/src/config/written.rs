@@ -52,6 +52,11 @@ pub(super) struct Written {
     /// The service's own log, on stderr.
     #[serde(default)]
     pub log: Log,
+    /// Spans of executions, for an OpenTelemetry collector. They hold who ran something when, for how long and how it
+    /// ended; never a command, its variables or its output. What no collector takes in time is dropped and counted
+    /// (`stockade_spans_dropped_total`). OpenTelemetry's own variables (`OTEL_…`) choose nothing here.
+    #[serde(default)]
+    pub telemetry: Telemetry,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -143,6 +148,18 @@ pub(super) struct Log {
     pub format: Option<Format>,
     /// How much is told. Default: `"info"`.
     pub level: Option<Level>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Telemetry {
+    /// A collector that takes OTLP over HTTP, as `"http://ADDRESS:PORT"`: an IP address or `localhost`, and a path before
+    /// `/v1/traces` if it has one. There is no TLS: send to a collector on this host, which sends on. Default: none, and
+    /// nothing is sent.
+    pub otlp: Option<At<String>>,
+    /// What spans call this service. Default: `"stockade"`.
+    pub service_name: Option<At<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -1,6 +1,6 @@
 //! The HTTP door against its contract, end to end.
 
-#![expect(clippy::expect_used, reason = "tests fail by panicking")]
+#![expect(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod bad_input;
 mod compatible;
@@ -12,4 +12,5 @@ mod protocol;
 mod secrets;
 mod slow;
 mod starting;
+mod telemetry;
 mod walls;

@@ -21,6 +21,7 @@ use crate::execution::InHand;
 use crate::metrics::Metrics;
 use crate::record::Record;
 use crate::refusals::Refusals;
+use crate::telemetry::Telemetry;
 
 struct Served {
     address: SocketAddr,
@@ -66,9 +67,11 @@ impl Served {
             stage_timeout: None,
             keep: Keep { age: Duration::from_secs(3600), bytes: 1 << 30 },
             drain: Duration::from_secs(1),
+            telemetry: None,
         };
         let (links, link) = watch::channel(None);
         let core = Arc::new(Core {
+            telemetry: Telemetry::default(),
             admission: Admission::new(capacity),
             dispatch: Dispatch::new(link),
             record,
