@@ -188,6 +188,16 @@ impl Service {
         self.base.path().join(name)
     }
 
+    /// The header of a new token with these scopes.
+    #[track_caller]
+    pub fn token(&self, name: &str, scopes: &[&str]) -> String {
+        let mut create = Command::new(programs().join("stockade"));
+        create.args(["token", "create", name]).args(scopes.iter().flat_map(|scope| ["--scope", scope]));
+        let made = create.arg("--state").arg(self.path("state")).output().expect("stockade starts");
+        assert!(made.status.success(), "{made:?}");
+        format!("Authorization: Bearer {}", String::from_utf8_lossy(&made.stdout).trim())
+    }
+
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("it listens");
         stream.set_read_timeout(Some(deadline())).expect("a timeout");

@@ -1,23 +1,11 @@
 //! Secrets over HTTP: what is kept is what can be redacted.
 
-use std::process::Command;
-
-use stockade_contract_tests::{Answer, Service, programs};
-
-fn admin(service: &Service) -> String {
-    let made = Command::new(programs().join("stockade"))
-        .args(["token", "create", "keeper", "--scope", "admin", "--state"])
-        .arg(service.path("state"))
-        .output()
-        .expect("stockade starts");
-    assert!(made.status.success(), "{made:?}");
-    format!("Authorization: Bearer {}", String::from_utf8_lossy(&made.stdout).trim())
-}
+use stockade_contract_tests::{Answer, Service};
 
 #[test]
 fn a_value_that_is_too_short_to_redact_is_not_kept() {
     let service = Service::plain();
-    let admin = admin(&service);
+    let admin = service.token("keeper", &["admin"]);
     let set = |value: &str| -> Answer {
         service.ask("PUT /v1/secrets/API_KEY", &[&admin, "Content-Type: application/octet-stream"], value)
     };
@@ -32,4 +20,18 @@ fn a_value_that_is_too_short_to_redact_is_not_kept() {
     assert!(!audit.contains("set secret"), "what was not done is not noted: {audit}");
     assert_eq!(set("12345678").status, 204);
     assert_eq!(list()[0]["name"], "API_KEY");
+}
+
+#[test]
+fn a_name_may_be_as_long_as_the_document_says() {
+    let service = Service::plain();
+    let admin = service.token("keeper", &["admin"]);
+    let document = service.get("/v1/openapi.json").json();
+    let schema = &document["paths"]["/v1/secrets/{name}"]["put"]["parameters"][0]["schema"];
+    let longest = usize::try_from(schema["maxLength"].as_u64().expect("a length")).expect("a short one");
+    let set = |length: usize| {
+        let line = format!("PUT /v1/secrets/{}", "A".repeat(length));
+        service.ask(&line, &[&admin, "Content-Type: application/octet-stream"], "12345678").status
+    };
+    assert_eq!((set(longest), set(longest + 1)), (204, 400));
 }

@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use stockade_proto::door;
+use stockade_redact::MAX_NAME;
 
 use super::captured::Beside;
 use super::reply::{EVENTS, JSON, METRICS};
@@ -179,7 +180,8 @@ fn parameters(route: &Route) -> Vec<Value> {
         parameters.push(json!({ "name": "id", "in": "path", "required": true, "schema": schema }));
     }
     if route.path.contains("{name}") {
-        let schema = json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": 128 });
+        let schema =
+            json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": MAX_NAME });
         parameters.push(json!({ "name": "name", "in": "path", "required": true, "schema": schema }));
     }
     for param in route.query {
