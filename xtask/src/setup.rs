@@ -1,11 +1,11 @@
-//! `cargo xtask setup`: what the tests need from Debian and from cargo, one row each with its reason,
-//! installed only where it is missing. It never removes, upgrades or configures anything. The commands
+//! `cargo xtask setup`: what the tests need from Debian, one row each with its reason, and a tool each from PyPI and
+//! from cargo, installed only where it is missing. It never removes, upgrades or configures anything. The commands
 //! that need a part of the table call [`require`] themselves.
 
 use crate::process;
-use crate::workspace::cargo;
+use crate::workspace::{self, cache_home, cargo};
 use anyhow::{Context, Result, bail};
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -56,6 +56,7 @@ const PACKAGES: &[Package] = &[
     package("postgresql", Need::Tests, "a server and a client for the socket rules"),
     package("redis-server", Need::Tests, "another server for the socket rules"),
     package("redis-tools", Need::Tests, "its client"),
+    package("wrk", Need::Tests, "many connections at once on the HTTP door").unless("wrk"),
     package("bubblewrap", Need::Tests, "the peer that the benchmarks compare with"),
     package("qemu-system-x86", Need::Guests, "emulates the guest"),
     package("mmdebstrap", Need::Guests, "makes the guest's root file system"),
@@ -73,6 +74,7 @@ const LOCK_SECONDS: u32 = 300;
 
 pub(crate) fn setup() -> Result<()> {
     install(PACKAGES)?;
+    schemathesis()?;
     nextest()
 }
 
@@ -169,6 +171,40 @@ pub(crate) fn is_root() -> Result<bool> {
     Ok(process::output(process::command("id").arg("-u"))?.trim() == "0")
 }
 
+/// With everything that it needs, by version; the test that runs it reads the same file.
+const SCHEMATHESIS: &str = "tests/contract/schemathesis.txt";
+/// Debian's own, which python3-venv belongs to; another one on the PATH may have no venv, or be gone tomorrow.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Debian has no package of it: it comes from PyPI, into a directory of its own that nothing else looks into.
+fn schemathesis() -> Result<()> {
+    let list = workspace::locate()?.root.join(SCHEMATHESIS);
+    let text = fs::read_to_string(&list).with_context(|| format!("can't read {}", list.display()))?;
+    let pinned = first_pin(&text).with_context(|| format!("{} pins nothing", list.display()))?;
+    let directory = cache_home()?.join("stockade").join(pinned.replace("==", "-"));
+    if process::succeeds(process::command(directory.join("bin/schemathesis")).arg("--version")) {
+        return Ok(());
+    }
+    println!("setup: installing {pinned} from PyPI into {}", directory.display());
+    // What an earlier one left unfinished goes first.
+    process::run(process::command(PYTHON).args(["-m", "venv", "--clear"]).arg(&directory))?;
+    let mut pip = process::command(directory.join("bin/pip"));
+    pip.args([
+        "install",
+        "--quiet",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--requirement",
+    ]);
+    process::run(pip.arg(&list))
+}
+
+/// As pip reads it: comments and empty lines are none.
+fn first_pin(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).find(|line| line.contains("==") && !line.starts_with('#'))
+}
+
 fn nextest() -> Result<()> {
     if process::succeeds(cargo().args(["nextest", "--version"])) {
         return Ok(());
@@ -191,6 +227,17 @@ mod tests {
         assert!(path.exists(), "the second found it and left it");
         drop(first);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn every_tool_from_pypi_is_pinned() {
+        let text = include_str!("../../tests/contract/schemathesis.txt");
+        assert!(first_pin(text).is_some_and(|pin| pin.starts_with("schemathesis==")));
+        let wanted = text.lines().filter(|line| !line.starts_with('#'));
+        assert!(wanted.clone().count() > 1, "with what it needs");
+        for line in wanted {
+            assert!(line.split_once("==").is_some_and(|(_, version)| !version.is_empty()), "{line}");
+        }
     }
 
     #[test]

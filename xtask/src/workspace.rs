@@ -54,6 +54,13 @@ pub(crate) fn locate() -> Result<Workspace> {
     serde_json::from_str(&text).context("cargo metadata answered something unknown")
 }
 
+/// Where the person keeps what can be made again.
+pub(crate) fn cache_home() -> Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = cache.or_else(|| Some(std::env::home_dir()?.join(".cache")));
+    cache.context("neither XDG_CACHE_HOME nor HOME says where to cache things")
+}
+
 impl Workspace {
     /// Builds and lists the executables; compiler messages go to our standard error as usual.
     pub(crate) fn build(&self, verb: &[&str], packages: &[String]) -> Result<Vec<Built>> {

@@ -4,6 +4,7 @@
 
 use super::archive::{self, Mirror, PrivateApt};
 use super::kernel::{self, Kernel};
+use crate::workspace::cache_home;
 use crate::{process, setup};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
@@ -178,12 +179,6 @@ fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
-}
-
-fn cache_home() -> Result<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = cache.or_else(|| Some(std::env::home_dir()?.join(".cache")));
-    cache.context("neither XDG_CACHE_HOME nor HOME says where to cache the guest")
 }
 
 fn remove(directory: &Path) -> Result<()> {

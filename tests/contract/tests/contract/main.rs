@@ -13,4 +13,5 @@ mod secrets;
 mod slow;
 mod starting;
 mod telemetry;
+mod tools;
 mod walls;
