@@ -12,8 +12,6 @@ use crate::call::Call;
 use crate::own::FileId;
 use crate::process::Process;
 
-/// A path with `..` is looked up again when someone renames meanwhile. Whoever renames in a loop gets an error.
-const LOOKUPS: u32 = 64;
 const PATH_MAX: usize = 4096;
 /// A lookup without symbolic links.
 const PLAIN: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS);
@@ -135,38 +133,43 @@ fn open(call: &Call<'_>, process: &Process, path: &[u8], flags: OFlags) -> Resul
     look_up(call, root, &whole, (flags, ResolveFlags::IN_ROOT))
 }
 
-/// Links of links can make one lookup take milliseconds: none but the first goes unpaid.
 fn look_up(
     call: &Call<'_>,
     from: BorrowedFd<'_>,
     path: &[u8],
     (flags, how): (OFlags, ResolveFlags),
 ) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::CLOEXEC;
-    for attempt in 0..LOOKUPS {
-        if attempt > 0 {
+    match look_up_settled(call, from, path, (flags, how | ResolveFlags::NO_MAGICLINKS)) {
+        Err(Errno::LOOP) => {
             call.pay();
-            call.go_on()?;
+            // The kernel has one word for too many links and for a magic one. Without the ban it has two, and still
+            // does not follow a magic link out of a scope.
+            match look_up_settled(call, from, path, (flags, how)) {
+                Err(Errno::LOOP) => Err(Errno::LOOP),
+                Ok(_) | Err(_) => call.go_on().and(Err(Errno::ACCESS)),
+            }
         }
-        let resolve = how | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(from, path, flags, Mode::empty(), resolve) {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(Errno::LOOP) => {
+        other => other,
+    }
+}
+
+/// Within a scope, the kernel gives up on a path with `..` when anything was renamed or mounted meanwhile, anywhere on the
+/// machine. Without one it does not, so neither does this, as long as the call is waited for. Links of links can make
+/// one lookup take milliseconds: none but the first goes unpaid.
+fn look_up_settled(
+    call: &Call<'_>,
+    from: BorrowedFd<'_>,
+    path: &[u8],
+    (flags, how): (OFlags, ResolveFlags),
+) -> Result<OwnedFd, Errno> {
+    loop {
+        match rustix::fs::openat2(from, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
+            Err(Errno::AGAIN | Errno::INTR) => {
                 call.pay();
-                return Err(which_loop(from, path, flags, how));
+                call.go_on()?;
             }
             other => return other,
         }
-    }
-    Err(Errno::AGAIN)
-}
-
-/// The kernel has one word for too many links and for a magic one. Without the ban it has two, and still
-/// does not follow a magic link out of a scope.
-fn which_loop(from: BorrowedFd<'_>, path: &[u8], flags: OFlags, how: ResolveFlags) -> Errno {
-    match rustix::fs::openat2(from, path, flags, Mode::empty(), how) {
-        Err(Errno::LOOP) => Errno::LOOP,
-        Ok(_) | Err(_) => Errno::ACCESS,
     }
 }
 

@@ -20,7 +20,7 @@ const MESSAGES: usize = 1024;
 const SHARE: u64 = 100;
 
 /// A socket at the end of as many links as are followed, each as long as can be.
-fn far_away(name: &str) -> UnixDatagram {
+pub(crate) fn far_away(name: &str) -> UnixDatagram {
     const LINKS: usize = 30;
     std::fs::create_dir("d").expect("made");
     for at in 0..LINKS {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use stockade_proto::SocketOperation;
 use stockade_sys::notify;
 
+use crate::charges::far_away;
 use crate::raw::{self, Head, bind, connect, datagram, listen, stream, unix};
 use crate::stage::{Cast, Inside, Scenes, Server, Stage, by_name, end, raise};
 
@@ -24,6 +25,7 @@ pub(crate) const SCENES: Scenes = &[
     ("moves", moves),
     ("reuses", reuses),
     ("late-binds", late_binds),
+    ("renames", renames),
 ];
 
 const ATTEMPTS: usize = 20_000;
@@ -356,4 +358,36 @@ fn a_socket_that_is_bound_late_does_not_listen() {
     };
     let seen = Stage::new("late-binds", place.path(), decide).finish();
     assert!(seen.iter().filter(|op| op.operation == SocketOperation::Listen).count() > 20);
+}
+
+/// Something is renamed all the time, nowhere near the path: the kernel looks it up anew, and so must whoever calls for it.
+fn renames(_: &mut Inside) {
+    let receiver = far_away("sink");
+    receiver.set_read_timeout(Some(TIME)).expect("set");
+    std::fs::write("a", b"").expect("made");
+    let ready = Arc::new(std::sync::Barrier::new(2));
+    let begun = Arc::clone(&ready);
+    let other = std::thread::spawn(move || {
+        let end = Instant::now() + Duration::from_millis(500);
+        for round in 0.. {
+            if round == 1 {
+                begun.wait();
+            }
+            if Instant::now() > end {
+                break;
+            }
+            let (from, to) = if round % 2 == 0 { ("a", "b") } else { ("b", "a") };
+            std::fs::rename(from, to).expect("renamed");
+        }
+    });
+    ready.wait();
+    assert_eq!(Head::new(&unix("link0"), b"x", b"").send(datagram(), 0), Ok(1));
+    assert_eq!(receiver.recv(&mut [0; 9]).expect("it came"), 1);
+    other.join().expect("ended");
+}
+
+#[test]
+fn a_long_path_is_found_while_others_are_renamed() {
+    let place = tempfile::tempdir().expect("made");
+    Stage::new("renames", place.path(), by_name).finish();
 }
