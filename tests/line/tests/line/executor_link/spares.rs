@@ -19,7 +19,7 @@ pub(super) fn spare(executor: &Executor) -> u32 {
 }
 
 /// Another one than this, which may take a moment to go.
-fn another(executor: &Executor, than: u32) {
+pub(super) fn another(executor: &Executor, than: u32) {
     until("another spare", || match inits(executor.running.pid()).as_slice() {
         [one] if *one != than => Some(()),
         _ => None,

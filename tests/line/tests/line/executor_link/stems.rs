@@ -5,31 +5,39 @@ use std::os::unix::fs::MetadataExt as _;
 
 use stockade_line_tests::{Executor, World, descendants, inits, kill, request, skip, until};
 
-use super::spares::{says, spare};
+use super::spares::{another, says, spare};
 use super::with_executor;
 
 /// Enough for a stem to be there.
 const SOME: usize = 4;
 
-/// A process of the executor's that is no sandbox.
+/// A process of the executor's that lives in a user namespace of its own and is no sandbox.
 fn stem(executor: &Executor) -> Option<u32> {
+    let is_apart = |pid: &u32| {
+        let own = std::fs::metadata("/proc/self/ns/user").expect("there").ino();
+        std::fs::metadata(format!("/proc/{pid}/ns/user")).is_ok_and(|namespace| namespace.ino() != own)
+    };
     let (all, inits) = (descendants(executor.running.pid()), inits(executor.running.pid()));
-    all.into_iter().find(|pid| !inits.contains(pid))
+    all.into_iter().filter(|pid| !inits.contains(pid)).find(is_apart)
 }
 
 /// None where sandboxes of this user have no stem: root's can't be put into root's groups by one on cgroup v2 alone.
 async fn await_stem(executor: &Executor, world: &World) -> Option<u32> {
+    let hybrid = std::path::Path::new("/sys/fs/cgroup/pids").exists();
+    if stockade_line_tests::am_root() && !hybrid {
+        skip("host root has none on cgroup v2 alone");
+        return None;
+    }
     for _ in 0..SOME {
         says(executor, request(world, "true")).await;
         spare(executor);
     }
-    let found = stem(executor);
-    if found.is_none() {
-        let hybrid = std::path::Path::new("/sys/fs/cgroup/pids").exists();
-        assert!(stockade_line_tests::am_root() && !hybrid, "there is no stem");
-        skip("host root has none on cgroup v2 alone");
-    }
-    found
+    let found = until("a stem", || stem(executor));
+    // The next is surely the stem's.
+    let before = spare(executor);
+    says(executor, request(world, "true")).await;
+    another(executor, before);
+    Some(found)
 }
 
 fn namespace(pid: u32, kind: &str) -> u64 {
