@@ -11,7 +11,7 @@ use stockade_proto::{Outcome, Request, Stdin};
 use super::with_executor;
 
 /// The one sandbox that is left when nothing runs.
-pub(super) fn spare(executor: &Executor) -> u32 {
+fn spare(executor: &Executor) -> u32 {
     until("one spare", || match inits(executor.running.pid()).as_slice() {
         [one] => Some(*one),
         _ => None,
@@ -19,7 +19,7 @@ pub(super) fn spare(executor: &Executor) -> u32 {
 }
 
 /// Another one than this, which may take a moment to go.
-pub(super) fn another(executor: &Executor, than: u32) {
+fn another(executor: &Executor, than: u32) {
     until("another spare", || match inits(executor.running.pid()).as_slice() {
         [one] if *one != than => Some(()),
         _ => None,

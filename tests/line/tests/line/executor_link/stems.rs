@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use stockade_line_tests::{Executor, World, descendants, inits, kill, request, skip, until};
 
-use super::spares::{another, says, spare};
+use super::spares::says;
 use super::with_executor;
 
 /// Enough for a stem to be there.
@@ -30,14 +30,18 @@ async fn await_stem(executor: &Executor, world: &World) -> Option<u32> {
     }
     for _ in 0..SOME {
         says(executor, request(world, "true")).await;
-        spare(executor);
     }
-    let found = until("a stem", || stem(executor));
-    // The next is surely the stem's.
-    let before = spare(executor);
-    says(executor, request(world, "true")).await;
-    another(executor, before);
-    Some(found)
+    Some(until("a stem", || stem(executor)))
+}
+
+/// A sandbox that the stem has made, and none of `but`.
+fn made(executor: &Executor, stem: u32, but: &[u32]) -> u32 {
+    let user = |pid: u32| Some(std::fs::metadata(format!("/proc/{pid}/ns/user")).ok()?.ino());
+    let of_stem = user(stem).expect("it stays");
+    until("a spare of the stem's", || {
+        let found = inits(executor.running.pid());
+        found.into_iter().find(|pid| user(*pid) == Some(of_stem) && !but.contains(pid))
+    })
 }
 
 fn namespace(pid: u32, kind: &str) -> u64 {
@@ -70,20 +74,19 @@ fn the_walls_are_the_same() {
 fn only_what_no_command_can_change_is_shared() {
     with_executor(async |world, executor| {
         let Some(stem) = await_stem(executor, world).await else { return };
-        let one = spare(executor);
+        let seen = inits(executor.running.pid());
+        says(executor, request(world, "true")).await;
+        let one = made(executor, stem, &seen);
         let numbers = |pid| ["mnt", "pid", "ipc", "cgroup", "net"].map(|kind| namespace(pid, kind));
-        let (first, user) = (numbers(one), namespace(one, "user"));
-        assert_eq!(user, namespace(stem, "user"));
-        assert_ne!(user, namespace(std::process::id(), "user"));
+        let first = numbers(one);
+        assert_ne!(namespace(one, "user"), namespace(std::process::id(), "user"));
         // Held, so that their numbers are nobody else's.
         let held: Vec<_> = ["mnt", "pid_for_children", "ipc", "cgroup"]
             .map(|kind| std::fs::File::open(format!("/proc/{one}/ns/{kind}")).expect("it waits"))
             .into();
+        let seen = inits(executor.running.pid());
         says(executor, request(world, "echo > /dev/tcp/127.0.0.1/9 2> /dev/null; true")).await;
-        let two = until("another spare", || match inits(executor.running.pid()).as_slice() {
-            [two] if *two != one => Some(*two),
-            _ => None,
-        });
+        let two = made(executor, stem, &seen);
         for (kind, (before, after)) in ["mnt", "pid", "ipc"].iter().zip(first.iter().zip(numbers(two))) {
             assert_ne!(*before, after, "{kind}");
         }
