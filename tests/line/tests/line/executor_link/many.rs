@@ -4,7 +4,7 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
-use stockade_line_tests::{descendants, request, until};
+use stockade_line_tests::{inits, request, until};
 use stockade_proto::Outcome;
 use stockade_proto::link::method;
 use stockade_rpc::{BUSY, CallError};
@@ -44,7 +44,7 @@ fn a_hundred_and_fifty_at_once_are_all_answered() {
         }
         // Only spares are left, each an init that waits.
         until("the last init to be gone", || {
-            (descendants(executor.running.pid()).len() <= MOST_SPARES).then_some(())
+            (inits(executor.running.pid()).len() <= MOST_SPARES).then_some(())
         });
     });
 }

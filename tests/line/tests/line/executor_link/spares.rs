@@ -89,7 +89,7 @@ fn a_dead_spare_is_not_used() {
         let waiting = spare(executor);
         let pid = rustix::process::Pid::from_raw(i32::try_from(waiting).expect("a pid")).expect("a pid");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("ours");
-        until("its death", || (!descendants(executor.running.pid()).contains(&waiting)).then_some(()));
+        until("its death", || stockade_line_tests::command_line(waiting).is_empty().then_some(()));
         assert_eq!(says(executor, request(world, "echo alive")).await, "alive\n");
     });
 }
