@@ -23,8 +23,8 @@ use stockade_proto::{Bind, Bytes, Code, Fault, MountKind, PlaceholderKind, Plan}
 use crate::Abort;
 use crate::lingering::Lingering;
 
-/// The mark: the sticky bit, and writable by nobody.
-const DIRECTORY_MARK: u32 = 0o1555;
+/// The mark: the sticky bit. A directory is its owner's to write to: what a person puts there makes it theirs.
+const DIRECTORY_MARK: u32 = 0o1755;
 const FILE_MARK: u32 = 0o1444;
 
 /// Another execution that leaves may take a name away between our look and our lock, and be kept from the processor
@@ -251,7 +251,7 @@ impl Name {
         let stat = rustix::fs::fstat(&fd)?;
         let bits = stat.st_mode & 0o7777;
         let ours = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_nlink == 2;
-        let rest = bits & !mark.as_raw_mode() == 0 && bits & 0o1700 == 0o1500;
+        let rest = bits & !mark.as_raw_mode() == 0 && bits & 0o1700 == 0o1700;
         if ours && rest { rustix::fs::fchmod(&fd, mark) } else { Err(Errno::STALE) }
     }
 

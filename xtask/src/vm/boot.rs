@@ -28,7 +28,7 @@ const LINE_BYTES: usize = 64 << 10;
 const QUEUE_CHUNKS: usize = 64;
 const CHUNK_BYTES: usize = 8 << 10;
 /// `panic=-1` reboots at a panic, and `-no-reboot` turns that into the emulator's end.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 root=/dev/vda rw panic=-1";
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 root=/dev/vda rw panic=-1 mitigations=off tsc=reliable";
 /// Without cmpxchg16b: qemu 7.2's emulation of it leaves garbage in EFLAGS, and the kernel's allocator, which
 /// uses it wherever it is offered, then dies of single steps and double faults in about every other boot.
 const CPU: &str = "max,-cx16";
