@@ -27,11 +27,13 @@ const LINE_BYTES: usize = 64 << 10;
 /// Chunks between the reading thread and us; a full queue makes the guest's serial port wait.
 const QUEUE_CHUNKS: usize = 64;
 const CHUNK_BYTES: usize = 8 << 10;
-/// `panic=-1` reboots at a panic, and `-no-reboot` turns that into the emulator's end.
+/// `panic=-1` reboots at a panic, and `-no-reboot` turns that into the emulator's end. An emulated processor has no gaps to
+/// mitigate, and its counter is this machine's: without the word of it the kernel reads a device instead, for every time of day.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 root=/dev/vda rw panic=-1 mitigations=off tsc=reliable";
 /// Without cmpxchg16b: qemu 7.2's emulation of it leaves garbage in EFLAGS, and the kernel's allocator, which
-/// uses it wherever it is offered, then dies of single steps and double faults in about every other boot.
-const CPU: &str = "max,-cx16";
+/// uses it wherever it is offered, then dies of single steps and double faults in about every other boot. Without a
+/// fifth level of page tables, each of which an emulator walks by itself.
+const CPU: &str = "max,-cx16,-la57";
 
 /// The emulator, killed when this goes out of scope, whatever the reason.
 #[derive(Debug)]

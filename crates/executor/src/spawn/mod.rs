@@ -335,22 +335,14 @@ impl Parked {
 
     /// What init needs from outside to build its ground, and the groups that the gate leads into.
     fn settle(&mut self, pid: u32, host: Option<&cgroup::Host>) -> Result<(), Abort> {
+        if encode::walls(self.stands_on.ground()) & wall::USER != 0
+            && let Err(abort) = self.identify(pid)
+            && !self.running.as_ref().is_some_and(has_spoken)
+        {
+            return Err(abort);
+        }
         let Some(running) = &mut self.running else { return Ok(()) };
         let ground = self.stands_on.ground();
-        if encode::walls(ground) & wall::USER != 0 {
-            let proc = open_proc(pid)?;
-            prove_network(running.network.as_ref(), proc.as_fd())?;
-            match &self.stands_on {
-                StandsOn::Ground(ground) => {
-                    let namespace = give_identity(ground, proc.as_fd(), self.given)?;
-                    let trees = donate(ground.mounts.iter(), namespace.as_ref(), self.given)?;
-                    tell(&running.control, ToInit::Mapped, &borrowed(&trees))?;
-                    self.user_namespace = namespace;
-                }
-                // It has all that from its stem.
-                StandsOn::Template(_) => {}
-            }
-        }
         if let (Some(host), Some(group)) = (host, &mut running.group) {
             let entry = self.stands_on.entry(self.given);
             host.complete(group, &ground.limits, tree_kill(ground), entry).map_err(refuse_limits)?;
@@ -359,6 +351,24 @@ impl Parked {
         let doors = doors.unwrap_or_default();
         let count = u32::try_from(doors.len()).map_err(|error| fault("too many cgroups", &error))?;
         tell(&running.control, ToInit::Go(count), &doors)
+    }
+
+    /// What only a process outside can do for it.
+    fn identify(&mut self, pid: u32) -> Result<(), Abort> {
+        let Some(running) = &self.running else { return Ok(()) };
+        let proc = open_proc(pid)?;
+        prove_network(running.network.as_ref(), proc.as_fd())?;
+        match &self.stands_on {
+            StandsOn::Ground(ground) => {
+                let namespace = give_identity(ground, proc.as_fd(), self.given)?;
+                let trees = donate(ground.mounts.iter(), namespace.as_ref(), self.given)?;
+                tell(&running.control, ToInit::Mapped, &borrowed(&trees))?;
+                self.user_namespace = namespace;
+            }
+            // It has all that from its stem.
+            StandsOn::Template(_) => {}
+        }
+        Ok(())
     }
 
     /// Hands over the plan.
@@ -424,6 +434,14 @@ impl Drop for Parked {
             network.give_back();
         }
     }
+}
+
+/// Whether init has failed and said why, or is about to be gone: then that is what is wrong, and the supervisor reads it.
+/// A process that ends is closed to us a moment before its socket is.
+fn has_spoken(running: &Running) -> bool {
+    let mut control = [PollFd::new(&running.control, PollFlags::IN)];
+    let patience = Timespec { tv_sec: SETTLED.as_secs().cast_signed(), tv_nsec: 0 };
+    matches!(poll(&mut control, Some(&patience)), Ok(1..))
 }
 
 /// Writes the maps; for host root, gives the user namespace.

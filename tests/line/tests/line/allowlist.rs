@@ -167,7 +167,11 @@ fn what_leads_nowhere_is_told() {
     );
     let targets = |ran: &Ran| -> Vec<(String, String, u64)> {
         let rows = ran.result().blocked;
-        rows.iter().map(|row| (row.operation.clone(), row.target.to_string(), row.count)).collect()
+        let rows = rows.iter().map(|row| (row.operation.clone(), row.target.to_string(), row.count));
+        // Two walls tell of them, each in its own time.
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort();
+        rows
     };
     let row = |operation: &str, target: &str, count| (operation.to_owned(), target.to_owned(), count);
     let ran = go(&world, &script);
