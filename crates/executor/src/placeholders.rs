@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-use stockade_proto::{Bind, Bytes, Code, Fault, MountKind, PlaceholderKind, Plan};
+use stockade_proto::{Bind, Bytes, Code, Fault, Mount, MountKind, PlaceholderKind, Plan};
 
 use crate::Abort;
 use crate::lingering::Lingering;
@@ -125,20 +125,7 @@ fn kind_of(plan: &Plan, target: &Bytes) -> PlaceholderKind {
 
 /// The nearest bind above it: what is protected is what the sandbox shows.
 fn bind_above<'p>(plan: &'p Plan, target: &Path) -> Option<&'p Bind> {
-    let binds = plan.mounts.iter().filter_map(|mount| match &mount.kind {
-        MountKind::Bind(bind) => Some(bind),
-        MountKind::Dir { .. }
-        | MountKind::File { .. }
-        | MountKind::Symlink { .. }
-        | MountKind::Scratch { .. }
-        | MountKind::Proc
-        | MountKind::DevPts
-        | MountKind::Device
-        | MountKind::Mask { .. }
-        | MountKind::Cover { .. }
-        | MountKind::Protect { .. }
-        | MountKind::Pin => None,
-    });
+    let binds = plan.mounts.iter().filter_map(Mount::bind);
     let above = binds.filter(|bind| target != bind.source.path.as_path());
     let above = above.filter(|bind| target.starts_with(bind.source.path.as_path()));
     above.max_by_key(|bind| bind.source.path.len())

@@ -111,6 +111,25 @@ pub struct Mount {
     pub reason: String,
 }
 
+impl Mount {
+    pub fn bind(&self) -> Option<&Bind> {
+        match &self.kind {
+            MountKind::Bind(bind) => Some(bind),
+            MountKind::Dir { .. }
+            | MountKind::File { .. }
+            | MountKind::Symlink { .. }
+            | MountKind::Scratch { .. }
+            | MountKind::Proc
+            | MountKind::DevPts
+            | MountKind::Device
+            | MountKind::Mask { .. }
+            | MountKind::Cover { .. }
+            | MountKind::Protect { .. }
+            | MountKind::Pin => None,
+        }
+    }
+}
+
 /// Access classes of Landlock rules. What each means in bits for a given ABI is one table in the executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -82,21 +82,7 @@ pub(crate) fn donated<'m>(
     mounts: impl Iterator<Item = &'m Mount>,
     given: Given,
 ) -> impl Iterator<Item = &'m stockade_proto::Bind> {
-    mounts.filter_map(move |mount| match &mount.kind {
-        MountKind::Bind(bind) if given.is_root => Some(bind),
-        MountKind::Bind(_)
-        | MountKind::Dir { .. }
-        | MountKind::File { .. }
-        | MountKind::Symlink { .. }
-        | MountKind::Scratch { .. }
-        | MountKind::Proc
-        | MountKind::DevPts
-        | MountKind::Device
-        | MountKind::Mask { .. }
-        | MountKind::Cover { .. }
-        | MountKind::Protect { .. }
-        | MountKind::Pin => None,
-    })
+    mounts.filter(move |_| given.is_root).filter_map(Mount::bind)
 }
 
 pub(crate) fn ground(ground: &Ground, given: Given) -> Result<OwnedFd, Abort> {

@@ -3,29 +3,26 @@
 //! Next on the line: `supervise`.
 
 mod encode;
+mod identity;
 mod network;
 mod rights;
 mod stem;
 mod stems;
 
 use std::ffi::CStr;
-use std::fs::File;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, openat, statat, statx};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
     socketpair,
 };
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use rustix::process::DumpableBehavior;
 use stockade_launch::{ToInit, wall};
 use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Requirement, Stdin, install};
@@ -38,6 +35,7 @@ use crate::live::Live;
 use crate::publish::Door;
 
 use encode::Given;
+use identity::{give_identity, has_spoken, open_proc, prove_network};
 use network::Lent;
 pub(crate) use network::OwnNetworks;
 use stem::Stem;
@@ -337,7 +335,7 @@ impl Parked {
     fn settle(&mut self, pid: u32, host: Option<&cgroup::Host>) -> Result<(), Abort> {
         if encode::walls(self.stands_on.ground()) & wall::USER != 0
             && let Err(abort) = self.identify(pid)
-            && !self.running.as_ref().is_some_and(has_spoken)
+            && !self.running.as_ref().is_some_and(|running| has_spoken(running.control.as_fd()))
         {
             return Err(abort);
         }
@@ -436,25 +434,6 @@ impl Drop for Parked {
     }
 }
 
-/// Whether init has failed and said why, or is about to be gone: then that is what is wrong, and the supervisor reads it.
-/// A process that ends is closed to us a moment before its socket is.
-fn has_spoken(running: &Running) -> bool {
-    let mut control = [PollFd::new(&running.control, PollFlags::IN)];
-    let patience = Timespec { tv_sec: SETTLED.as_secs().cast_signed(), tv_nsec: 0 };
-    matches!(poll(&mut control, Some(&patience)), Ok(1..))
-}
-
-/// Writes the maps; for host root, gives the user namespace.
-fn give_identity(ground: &Ground, proc: BorrowedFd<'_>, given: Given) -> Result<Option<OwnedFd>, Abort> {
-    write_maps(ground, proc, given)?;
-    if !given.is_root {
-        return Ok(None);
-    }
-    openat(proc, "ns/user", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
-        .map(Some)
-        .map_err(|error| fault("the sandbox's user namespace can't be opened", &error))
-}
-
 fn refuse_limits(error: CgroupError) -> Abort {
     Refusal::new(
         Code::LayerUnavailable,
@@ -499,59 +478,6 @@ pub(crate) fn refuse_spawn(error: &io::Error) -> Abort {
         remedy,
     )
     .into()
-}
-
-/// A thread that was elsewhere than it believed would have given a command the host's network.
-fn prove_network(lent: Option<&Lent>, proc: BorrowedFd<'_>) -> Result<(), Abort> {
-    let Some(lent) = lent else { return Ok(()) };
-    let stat = statat(proc, "ns/net", AtFlags::empty())
-        .map_err(|error| fault("the sandbox's network namespace can't be examined", &error))?;
-    if stat.st_ino == lent.ino() {
-        return Ok(());
-    }
-    Err(fault("the sandbox is not in its network namespace", &"this is a bug"))
-}
-
-fn open_proc(pid: u32) -> Result<OwnedFd, Abort> {
-    open(format!("/proc/{pid}"), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
-        .map_err(|error| fault("/proc of the sandbox can't be opened (is /proc mounted?)", &error))
-}
-
-/// A child of a process whose memory is closed to others keeps that mark for a moment after its exec, and its
-/// files in /proc are root's for as long.
-const SETTLED: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_micros(20);
-
-fn write_file(directory: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
-    let deadline = Instant::now() + SETTLED;
-    let file = loop {
-        match openat(directory, name, OFlags::WRONLY | OFlags::CLOEXEC, FileMode::empty()) {
-            Err(Errno::ACCESS) if is_closed_to_others() && Instant::now() < deadline => {
-                std::thread::sleep(LOOK_AGAIN);
-            }
-            opened => break opened?,
-        }
-    };
-    File::from(file).write_all(text.as_bytes())
-}
-
-fn is_closed_to_others() -> bool {
-    matches!(rustix::process::dumpable_behavior(), Ok(DumpableBehavior::NotDumpable))
-}
-
-/// One id inside, one outside; host root is never inside.
-fn write_maps(ground: &Ground, proc: BorrowedFd<'_>, given: Given) -> Result<(), Abort> {
-    let identity = ground.identity;
-    let write = |name: &str, text: &str| {
-        write_file(proc, name, text)
-            .map_err(|error| fault(&format!("{name} of the sandbox can't be written"), &error))
-    };
-    if !given.is_root {
-        // The kernel's condition for mapping one's own group without privilege.
-        write("setgroups", "deny")?;
-    }
-    write("gid_map", &format!("{} {} 1", identity.gid, identity.host_gid))?;
-    write("uid_map", &format!("{} {} 1", identity.uid, identity.host_uid))
 }
 
 /// Host root opens the trees itself: the sandbox's uid could not even reach `/root`, and only host

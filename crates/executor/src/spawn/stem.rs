@@ -19,8 +19,9 @@ use stockade_proto::{Mount, MountKind, Plan};
 use stockade_sys::Namespaces;
 
 use super::encode::{self, Given};
+use super::identity::{give_identity, open_proc};
 use super::network::{Lent, Namespace, Networks};
-use super::{Foot, Newborn, borrowed, donate, fault, give_identity, newborn, open_proc, tell};
+use super::{Foot, Newborn, borrowed, donate, fault, newborn, tell};
 use crate::Abort;
 
 /// A directory of every root that is empty in the end: what a stem keeps for its inits is mounted there until then.
