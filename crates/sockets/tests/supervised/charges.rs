@@ -131,7 +131,7 @@ fn a_long_message_waits_in_the_middle_and_dies_with_its_caller() {
 }
 
 /// The supervisor must end well and soon, whatever is owed.
-fn let_go(mut stage: Stage) {
+pub(crate) fn let_go(mut stage: Stage) {
     stage.child.kill().expect("killed");
     assert!(!end(&mut stage.child));
     let supervisor = stage.supervisor.take().expect("running");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use stockade_proto::SocketOperation;
 use stockade_sys::notify;
 
-use crate::charges::far_away;
+use crate::charges::{far_away, let_go};
 use crate::raw::{self, Head, bind, connect, datagram, listen, stream, unix};
 use crate::stage::{Cast, Inside, Scenes, Server, Stage, by_name, end, raise};
 
@@ -26,6 +26,7 @@ pub(crate) const SCENES: Scenes = &[
     ("reuses", reuses),
     ("late-binds", late_binds),
     ("renames", renames),
+    ("renames-on", renames_on),
 ];
 
 const ATTEMPTS: usize = 20_000;
@@ -360,34 +361,73 @@ fn a_socket_that_is_bound_late_does_not_listen() {
     assert!(seen.iter().filter(|op| op.operation == SocketOperation::Listen).count() > 20);
 }
 
-/// Something is renamed all the time, nowhere near the path: the kernel looks it up anew, and so must whoever calls for it.
-fn renames(_: &mut Inside) {
+/// Renames a file to and fro, nowhere near any path that is looked up: the kernel looks it up anew, and so must whoever
+/// calls for it.
+struct Renaming {
+    over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Renaming {
+    fn in_place(place: &Path) -> Self {
+        let (a, b) = (place.join("a"), place.join("b"));
+        std::fs::write(&a, b"").expect("made");
+        std::fs::rename(&a, &b).expect("renamed");
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            while !seen.load(Ordering::Relaxed) {
+                std::fs::rename(&b, &a).expect("renamed");
+                std::fs::rename(&a, &b).expect("renamed");
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+
+    fn end(mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take().expect("running").join().expect("ended");
+    }
+}
+
+/// Sends over a long path, and is answered every time.
+fn sends_for(inside: &mut Inside, time: Duration) {
     let receiver = far_away("sink");
-    receiver.set_read_timeout(Some(TIME)).expect("set");
-    std::fs::write("a", b"").expect("made");
-    let ready = Arc::new(std::sync::Barrier::new(2));
-    let begun = Arc::clone(&ready);
-    let other = std::thread::spawn(move || {
-        let end = Instant::now() + Duration::from_millis(500);
-        for round in 0.. {
-            if round == 1 {
-                begun.wait();
-            }
-            if Instant::now() > end {
-                break;
-            }
-            let (from, to) = if round % 2 == 0 { ("a", "b") } else { ("b", "a") };
-            std::fs::rename(from, to).expect("renamed");
-        }
-    });
-    ready.wait();
-    assert_eq!(Head::new(&unix("link0"), b"x", b"").send(datagram(), 0), Ok(1));
-    assert_eq!(receiver.recv(&mut [0; 9]).expect("it came"), 1);
-    other.join().expect("ended");
+    inside.tell();
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        assert_eq!(Head::new(&unix("link0"), b"x", b"").send(datagram(), 0), Ok(1));
+        assert_eq!(receiver.recv(&mut [0; 9]).expect("it came"), 1);
+    }
+}
+
+fn renames(inside: &mut Inside) {
+    sends_for(inside, SHORT);
+}
+
+fn renames_on(inside: &mut Inside) {
+    sends_for(inside, TIME * 10);
 }
 
 #[test]
 fn a_long_path_is_found_while_others_are_renamed() {
-    let place = tempfile::tempdir().expect("made");
-    Stage::new("renames", place.path(), by_name).finish();
+    let (place, other) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let renaming = Renaming::in_place(other.path());
+    let stage = Stage::new("renames", place.path(), by_name);
+    std::thread::sleep(SHORT);
+    // A path may be found only now.
+    renaming.end();
+    stage.finish();
+}
+
+/// However long it takes, it is not done for nobody.
+#[test]
+fn a_path_that_is_looked_up_again_and_again_dies_with_its_caller() {
+    let (place, other) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let renaming = Renaming::in_place(other.path());
+    let mut stage = Stage::new("renames-on", place.path(), by_name);
+    stage.hear();
+    std::thread::sleep(Duration::from_millis(300));
+    let_go(stage);
+    renaming.end();
 }
