@@ -84,10 +84,9 @@ pub(super) fn give_identity(
         .map_err(|error| fault("the sandbox's user namespace can't be opened", &error))
 }
 
-/// Whether init has failed and said why, or is about to be gone: then that is what is wrong, and the supervisor reads it.
-/// A process that ends is closed to us a moment before its socket is.
+/// Whether init has failed: it says why before it ends and its `/proc` is closed to us, and the supervisor reads it. Not
+/// waited for: whatever else is wrong is told at once.
 pub(super) fn has_spoken(control: BorrowedFd<'_>) -> bool {
     let mut control = [PollFd::new(&control, PollFlags::IN)];
-    let patience = Timespec { tv_sec: SETTLED.as_secs().cast_signed(), tv_nsec: 0 };
-    matches!(poll(&mut control, Some(&patience)), Ok(1..))
+    matches!(poll(&mut control, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }
