@@ -467,7 +467,7 @@ pub(crate) fn refuse_spawn(error: &io::Error) -> Abort {
         ),
         Some(28 | 87) => (
             "the host's limit on namespaces is reached",
-            "Raise it: `sudo sysctl user.max_user_namespaces=15000`.",
+            "Raise the one that is too low, as in `sudo sysctl user.max_net_namespaces=15000`; `sysctl -a --pattern _namespaces` shows them all.",
         ),
         Some(38) => ("this kernel has no clone3", "Stockade needs Linux 5.13 or newer."),
         _ => return fault("the sandbox process could not be created", error),
