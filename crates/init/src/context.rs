@@ -44,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) root: Option<NewRoot>,
     /// Born of a stem: what it knew of itself, and so of us.
     pub(crate) inherited: Option<Inherited>,
+    /// Born of a stem, up to the `launch` stage: others go first.
+    pub(crate) is_patient: bool,
     /// Whether the loopback of the network namespace is still to be brought up.
     pub(crate) loopback_down: bool,
     /// For a supervisor that obeys the same rules, from the `landlock` stage to the `verify` stage.
@@ -62,8 +64,8 @@ pub(crate) struct NewRoot {
     /// The tmpfs behind every private directory, and where it is until then.
     pub(crate) scratch: Fd,
     pub(crate) scratch_at: PathBuffer,
-    /// What covers a file, and what covers a directory.
-    pub(crate) masks: [Fd; 2],
+    /// Where the masks are.
+    pub(crate) masks_at: PathBuffer,
     /// Private directories made so far.
     pub(crate) scratches: u32,
 }
@@ -86,6 +88,7 @@ impl Context {
             donations: [const { None }; MAX_DONATIONS],
             root: None,
             inherited: None,
+            is_patient: false,
             loopback_down: ground.has(wall::NET),
             ruleset: None,
             offered: [None, None],

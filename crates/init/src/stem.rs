@@ -4,8 +4,8 @@
 
 use stockade_launch::{Birth, BirthNetwork, CONTROL_FD, FromInit, Stage, ToInit, wall};
 use stockade_nolibc::{
-    Errno, Namespaces, bear, close_all_from, drop_bounding_set, enter_network, enter_new, exit, inherited,
-    loopback_up, receive,
+    Eagerness, Errno, Namespaces, bear, change_eagerness, close_all_from, drop_bounding_set, enter_network,
+    enter_new, exit, inherited, loopback_up, receive,
 };
 
 use crate::context::{Context, Failure};
@@ -18,6 +18,8 @@ pub(crate) fn until_born(context: &mut Context) -> Result<(), Failure> {
         drop_bounding_set()?;
     }
     context.inherited = Some(inherited()?);
+    // Somebody waits for an answer; for what is made here nobody does yet.
+    context.is_patient = change_eagerness(Eagerness::Usual, Eagerness::Patient)?;
     context.say(FromInit::Done)?;
     loop {
         let mut packet = [0; 64];

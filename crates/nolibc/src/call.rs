@@ -74,6 +74,8 @@ pub(crate) mod nr {
     pub(crate) const SETRESGID: usize = 119;
     pub(crate) const CAPGET: usize = 125;
     pub(crate) const CAPSET: usize = 126;
+    pub(crate) const SCHED_SETSCHEDULER: usize = 144;
+    pub(crate) const SCHED_GETSCHEDULER: usize = 145;
     pub(crate) const PIVOT_ROOT: usize = 155;
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const MOUNT: usize = 165;

@@ -34,15 +34,16 @@ pub use identity::{
     set_hostname, set_uid, umask,
 };
 pub use mount::{
-    Attr, bind, bind_tree, bind_tree_at, fs_context, make_private, mount_new, move_onto, move_onto_name,
-    pivot_here, set_attr, set_attr_at, set_attr_recursive, unmount, unmount_old,
+    Attr, bind, bind_tree, bind_tree_at, fs_context, make_private, mount_new, move_mount, move_onto,
+    move_onto_name, pivot_here, set_attr, set_attr_at, set_attr_recursive, unmount, unmount_old,
 };
 pub use network::{
     Family, Transport, catch_every_address, listen_everywhere, socket_diagnosis, stream_socket,
 };
 pub use process::{
-    Namespaces, Pointers, bear, close_all_from, close_on_exec_from, close_range, enter_network, enter_new,
-    execve, exit, getpid, set_death_signal, set_rlimit, set_subreaper, setsid, spawn, wait_any,
+    Eagerness, Namespaces, Pointers, bear, change_eagerness, close_all_from, close_on_exec_from, close_range,
+    enter_network, enter_new, execve, exit, getpid, set_death_signal, set_rlimit, set_subreaper, setsid,
+    spawn, wait_any,
 };
 pub use runtime::Arguments;
 pub use security::{

@@ -130,6 +130,14 @@ pub fn bind(source: &CStr, target: &CStr) -> Result<(), Errno> {
     bound.map(drop)
 }
 
+/// The mounts at and below `source` at `target` instead, as [`bind`] has it.
+pub fn move_mount(source: &CStr, target: &CStr) -> Result<(), Errno> {
+    let (source, target) = (source.as_ptr() as usize, target.as_ptr() as usize);
+    // SAFETY: both paths are C strings.
+    let moved = unsafe { call(nr::MOVE_MOUNT, [CWD.raw(), source, CWD.raw(), target, 0, 0]) };
+    moved.map(drop)
+}
+
 /// A new file system at `target`, as [`bind`] has it.
 pub fn mount_new(kind: &CStr, target: &CStr, attr: Attr, options: &CStr) -> Result<(), Errno> {
     // Numbered alike as far as they go.

@@ -105,6 +105,29 @@ pub fn bear(namespaces: Namespaces, cgroup: Option<&Fd>) -> Result<Option<i32>, 
     Ok((pid != 0).then_some(pid))
 }
 
+/// Whether others who are at work are interrupted when a process has something to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eagerness {
+    /// As processes are.
+    Usual = 0,
+    /// It waits for its turn.
+    Patient = 3,
+}
+
+/// From one to the other. `false` if it was neither of them, or already so: whoever started us chose another.
+pub fn change_eagerness(from: Eagerness, to: Eagerness) -> Result<bool, Errno> {
+    // SAFETY: a number; nought is ourselves.
+    let now = unsafe { call(nr::SCHED_GETSCHEDULER, [0; 6]) }?;
+    if now != from as usize {
+        return Ok(false);
+    }
+    let parameter = 0i32;
+    // SAFETY: the parameter is a whole struct, which has one number, and only read.
+    let changed =
+        unsafe { call(nr::SCHED_SETSCHEDULER, [0, to as usize, &raw const parameter as usize, 0, 0, 0]) };
+    changed.map(|_| true)
+}
+
 pub fn setsid() -> Result<(), Errno> {
     // SAFETY: takes nothing.
     let made = unsafe { call(nr::SETSID, [0; 6]) };

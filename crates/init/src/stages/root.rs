@@ -8,8 +8,8 @@ use core::ffi::CStr;
 use stockade_launch::{MountStep, Mounts, wall};
 use stockade_nolibc::{
     Attr, CWD, Errno, Fd, bind, bind_tree, bind_tree_at, fchdir, fs_context, make_file, make_private,
-    mkdirat, mount_new, move_onto, open_below, open_create, open_path, set_attr, set_attr_at,
-    set_attr_recursive, stat, write,
+    mkdirat, mount_new, move_onto, open_create, open_path, set_attr, set_attr_at, set_attr_recursive, stat,
+    write,
 };
 
 use super::place::{PathBuffer, Places, relative};
@@ -38,8 +38,9 @@ pub(crate) fn ground(context: &mut Context) -> Result<(), Failure> {
     }
     // Over the host's `/proc`, which every host has and no step needs: it goes with the old root, which
     // costs one wait of the kernel's less than unmounting it by itself.
-    let scratch = PathBuffer::new(b"/proc")?;
-    let mut new = new(Places::new(new_root()?), scratch, context.ground.scratch_bytes)?;
+    let scratch = || PathBuffer::new(b"/proc");
+    let mut new = new(Places::new(new_root()?), scratch()?, scratch()?, context.ground.scratch_bytes)?;
+    masks(&new.scratch, &new.masks_at).about(b"masks")?;
     build(&mut Builder::of_a_ground(&mut new), context.ground.mounts, &mut context.donations)?;
     context.root = Some(new);
     Ok(())
@@ -82,14 +83,12 @@ fn new_root() -> Result<Fd, Failure> {
     Ok(root)
 }
 
-/// With one tmpfs, at `at` for now, behind every private directory, so that one size bounds them all; the masks live in
-/// it too.
-fn new(places: Places, at: PathBuffer, size: u64) -> Result<NewRoot, Failure> {
+/// With one tmpfs, at `at` for now, behind every private directory, so that one size bounds them all.
+fn new(places: Places, at: PathBuffer, masks_at: PathBuffer, size: u64) -> Result<NewRoot, Failure> {
     let options = ScratchOptions::new(size)?;
     mount_new(c"tmpfs", at.as_c_str()?, SAFE, options.as_c_str()?).about(b"scratch")?;
     let scratch = open_path(&CWD, at.as_c_str()?)?;
-    let masks = masks(&scratch, &at).about(b"masks")?;
-    Ok(NewRoot { places, scratch, scratch_at: at, masks, scratches: 0 })
+    Ok(NewRoot { places, scratch, scratch_at: at, masks_at, scratches: 0 })
 }
 
 /// `mode=0700,size=BYTES,nr_inodes=COUNT`
@@ -119,17 +118,18 @@ impl ScratchOptions {
     }
 }
 
-/// Mounts of their own, so that every copy has their attributes.
-fn masks(scratch: &Fd, at: &PathBuffer) -> Result<[Fd; 2], Errno> {
-    make_file(scratch, MASK_FILE, 0)?;
-    mkdirat(scratch, MASK_DIR, 0)?;
+/// What covers a file, and what covers a directory, in a tmpfs at `at`: mounts of their own, so that every copy has their
+/// attributes.
+fn masks(tmpfs: &Fd, at: &PathBuffer) -> Result<(), Errno> {
+    make_file(tmpfs, MASK_FILE, 0)?;
+    mkdirat(tmpfs, MASK_DIR, 0)?;
     for name in [MASK_FILE, MASK_DIR] {
         let path = at.join(name)?;
         let path = path.as_c_str()?;
         bind(path, path)?;
         set_attr_at(path, SAFE.and(Attr::NOEXEC).and(Attr::RDONLY))?;
     }
-    Ok([open_below(scratch, MASK_FILE)?, open_below(scratch, MASK_DIR)?])
+    Ok(())
 }
 
 /// Who could change what a name in the new root means while something is mounted there.
@@ -221,13 +221,13 @@ impl Builder<'_> {
     }
 
     fn mask(&mut self, target: &'static CStr, is_dir: bool) -> Result<(), Errno> {
+        let mask = self.new.masks_at.join(if is_dir { MASK_DIR } else { MASK_FILE })?;
+        let mask = mask.as_c_str()?;
         if self.names == Names::Ours {
-            let mask = self.new.scratch_at.join(if is_dir { MASK_DIR } else { MASK_FILE })?;
-            bind(mask.as_c_str()?, relative(target)?)?;
+            bind(mask, relative(target)?)?;
             return self.new.places.mounted(target);
         }
-        let [file, directory] = &self.new.masks;
-        let tree = bind_tree(if is_dir { directory } else { file })?;
+        let tree = bind_tree_at(&CWD, mask)?;
         // Whatever it is: a link is covered like a file.
         self.new.places.cover(target, &tree)
     }

@@ -3,7 +3,8 @@
 
 use stockade_launch::{Launch, ToInit, wall};
 use stockade_nolibc::{
-    Errno, Namespaces, block_all, enter_new, map_file, set_death_signal, set_subreaper, setsid, umask, write,
+    Eagerness, Errno, Namespaces, block_all, change_eagerness, enter_new, map_file, set_death_signal,
+    set_subreaper, setsid, umask, write,
 };
 
 use crate::context::{About, Context, Failure};
@@ -43,6 +44,9 @@ pub(crate) fn namespaces(context: &mut Context) -> Result<(), Failure> {
 /// Where a parked init waits. Everything above needs no plan.
 pub(crate) fn launch(context: &mut Context) -> Result<(), Failure> {
     context.expect(ToInit::Launch)?;
+    if context.is_patient {
+        change_eagerness(Eagerness::Patient, Eagerness::Usual)?;
+    }
     let memfd = context.donations.first_mut().and_then(Option::take).ok_or(Errno::BADMSG)?;
     let bytes = map_file(&memfd).about(b"launch")?;
     let launch = Launch::read(bytes)

@@ -1,15 +1,15 @@
 //! The root of a stem, and what each of its inits puts into a copy of it. What lies in a private directory can't be
-//! mounted before that directory is there: the stem keeps such trees in its stash, beside a proc without which the kernel
-//! would refuse others.
+//! mounted before that directory is there: the stem keeps such trees in its stash, beside the masks, and a proc without
+//! which the kernel would refuse others.
 
 use core::ffi::CStr;
 
 use stockade_launch::{MountStep, Mounts};
 use stockade_nolibc::{
-    CWD, Errno, Fd, List, bind, bind_tree, fs_context, mkdirat, move_onto, move_onto_name, open_path,
+    CWD, Errno, Fd, List, bind_tree, fs_context, mkdirat, move_mount, move_onto, move_onto_name, open_path,
 };
 
-use super::{Builder, PLACE_MODE, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, new, new_root};
+use super::{Builder, PLACE_MODE, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, masks, new, new_root};
 use crate::context::{About, Context, Failure};
 use crate::stages::pivot::enter;
 use crate::stages::place::{PathBuffer, Places, relative};
@@ -66,6 +66,7 @@ fn stash(places: &Places, at: &'static CStr, host_proc: &Fd, trees: &[Option<Fd>
     let place = places.existing(at)?;
     move_onto(&stash, &place)?;
     mkdirat(&stash, SCRATCH, 0o700)?;
+    masks(&stash, &PathBuffer::new(relative(at)?.to_bytes())?)?;
     mkdirat(&stash, PROC, 0o700)?;
     move_onto_name(&bind_tree(host_proc)?, &stash, PROC)?;
     for (number, tree) in trees.iter().flatten().enumerate() {
@@ -86,7 +87,8 @@ fn stash(places: &Places, at: &'static CStr, host_proc: &Fd, trees: &[Option<Fd>
 pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
     let places = Places::new(open_path(&CWD, c"/")?);
     let stash = PathBuffer::new(context.ground.stash.to_bytes())?;
-    let mut new = new(places, stash.join(SCRATCH)?, context.ground.scratch_bytes)?;
+    let masks = PathBuffer::new(context.ground.stash.to_bytes())?;
+    let mut new = new(places, stash.join(SCRATCH)?, masks, context.ground.scratch_bytes)?;
     let mut builder = Builder::of_a_ground(&mut new);
     let mounts = context.ground.mounts;
     let private = Private::of(mounts)?;
@@ -106,7 +108,8 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
                 } else {
                     places.make_file(target)?
                 }
-                bind(tree.as_c_str()?, relative(target)?)?;
+                // The copy is ours: it needs no copy of its own.
+                move_mount(tree.as_c_str()?, relative(target)?)?;
                 places.mounted(target)
             }
             MountStep::Dir { .. }
