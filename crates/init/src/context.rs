@@ -7,7 +7,7 @@ use stockade_launch::{
 };
 use stockade_nolibc::{Errno, Fd, Inherited, close_all_from, map_file, receive, send};
 
-use crate::stages::{PathBuffer, Places};
+use crate::stages::{Places, ShortPath};
 
 /// Why a stage failed, and on what.
 #[derive(Debug)]
@@ -63,9 +63,9 @@ pub(crate) struct NewRoot {
     pub(crate) places: Places,
     /// The tmpfs behind every private directory, and where it is until then.
     pub(crate) scratch: Fd,
-    pub(crate) scratch_at: PathBuffer,
+    pub(crate) scratch_at: ShortPath,
     /// Where the masks are.
-    pub(crate) masks_at: PathBuffer,
+    pub(crate) masks_at: ShortPath,
     /// Private directories made so far.
     pub(crate) scratches: u32,
 }

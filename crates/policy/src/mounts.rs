@@ -169,7 +169,11 @@ impl<'r> Layout<'r> {
     fn toolchains(&mut self) {
         let report = self.report;
         for path in &report.scratch {
-            self.add(path.clone(), MountKind::Scratch { mode: 0o755 }, "a toolchain writes its locks here");
+            // In a home that is private it is so too.
+            let in_home = path.as_path().starts_with(self.home.as_path());
+            let kind =
+                if in_home { MountKind::Dir { mode: 0o755 } } else { MountKind::Scratch { mode: 0o755 } };
+            self.add(path.clone(), kind, "a toolchain writes its locks here");
         }
         let mut shown = report.shown.iter().collect::<Vec<_>>();
         shown.sort_by(|a, b| a.object.path.cmp(&b.object.path));

@@ -16,7 +16,7 @@ mod verify;
 
 use stockade_launch::Stage;
 
-pub(crate) use place::{PathBuffer, Places};
+pub(crate) use place::{Places, ShortPath};
 pub(crate) use session::apply as leave_session;
 
 use crate::context::{Context, Failure};

@@ -9,7 +9,7 @@ use stockade_nolibc::{
 
 const NAME_MAX: usize = 255;
 const PARENT_MODE: u32 = 0o755;
-const EMPTY_FILE_MODE: u32 = 0o644;
+pub(super) const EMPTY_FILE_MODE: u32 = 0o644;
 
 /// The new root, and the directory in it that was used last: neighbours in a plan are neighbours there too.
 pub(crate) struct Places {
@@ -28,7 +28,9 @@ pub(crate) struct Terminated<const ROOM: usize>([u8; ROOM]);
 /// One path component.
 type Name = Terminated<{ NAME_MAX + 1 }>;
 /// As long a path as the kernel takes.
-pub(crate) type PathBuffer = Terminated<4096>;
+type PathBuffer = Terminated<4096>;
+/// One of our own choosing.
+pub(crate) type ShortPath = Terminated<64>;
 
 impl<const ROOM: usize> Terminated<ROOM> {
     pub(crate) fn new(bytes: &[u8]) -> Result<Self, Errno> {

@@ -12,7 +12,7 @@ use stockade_nolibc::{
     write,
 };
 
-use super::place::{PathBuffer, Places, relative};
+use super::place::{Places, ShortPath, relative};
 use crate::context::{About, Context, Failure, NewRoot};
 
 const SAFE: Attr = Attr::NOSUID.and(Attr::NODEV);
@@ -38,7 +38,7 @@ pub(crate) fn ground(context: &mut Context) -> Result<(), Failure> {
     }
     // Over the host's `/proc`, which every host has and no step needs: it goes with the old root, which
     // costs one wait of the kernel's less than unmounting it by itself.
-    let scratch = || PathBuffer::new(b"/proc");
+    let scratch = || ShortPath::new(b"/proc");
     let mut new = new(Places::new(new_root()?), scratch()?, scratch()?, context.ground.scratch_bytes)?;
     masks(&new.scratch, &new.masks_at).about(b"masks")?;
     build(&mut Builder::of_a_ground(&mut new), context.ground.mounts, &mut context.donations)?;
@@ -84,7 +84,7 @@ fn new_root() -> Result<Fd, Failure> {
 }
 
 /// With one tmpfs, at `at` for now, behind every private directory, so that one size bounds them all.
-fn new(places: Places, at: PathBuffer, masks_at: PathBuffer, size: u64) -> Result<NewRoot, Failure> {
+fn new(places: Places, at: ShortPath, masks_at: ShortPath, size: u64) -> Result<NewRoot, Failure> {
     let options = ScratchOptions::new(size)?;
     mount_new(c"tmpfs", at.as_c_str()?, SAFE, options.as_c_str()?).about(b"scratch")?;
     let scratch = open_path(&CWD, at.as_c_str()?)?;
@@ -120,7 +120,7 @@ impl ScratchOptions {
 
 /// What covers a file, and what covers a directory, in a tmpfs at `at`: mounts of their own, so that every copy has their
 /// attributes.
-fn masks(tmpfs: &Fd, at: &PathBuffer) -> Result<(), Errno> {
+fn masks(tmpfs: &Fd, at: &ShortPath) -> Result<(), Errno> {
     make_file(tmpfs, MASK_FILE, 0)?;
     mkdirat(tmpfs, MASK_DIR, 0)?;
     for name in [MASK_FILE, MASK_DIR] {

@@ -6,13 +6,14 @@ use core::ffi::CStr;
 
 use stockade_launch::{MountStep, Mounts};
 use stockade_nolibc::{
-    CWD, Errno, Fd, List, bind_tree, fs_context, mkdirat, move_mount, move_onto, move_onto_name, open_path,
+    CWD, Errno, Fd, List, bind_tree, fs_context, make_file, mkdirat, move_mount, move_onto, move_onto_name,
+    open_path,
 };
 
 use super::{Builder, PLACE_MODE, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, masks, new, new_root};
 use crate::context::{About, Context, Failure};
 use crate::stages::pivot::enter;
-use crate::stages::place::{PathBuffer, Places, relative};
+use crate::stages::place::{EMPTY_FILE_MODE, Places, ShortPath, relative};
 
 /// Names in the stash, beside the numbers of trees.
 const PROC: &CStr = c"proc";
@@ -66,7 +67,7 @@ fn stash(places: &Places, at: &'static CStr, host_proc: &Fd, trees: &[Option<Fd>
     let place = places.existing(at)?;
     move_onto(&stash, &place)?;
     mkdirat(&stash, SCRATCH, 0o700)?;
-    masks(&stash, &PathBuffer::new(relative(at)?.to_bytes())?)?;
+    masks(&stash, &ShortPath::new(relative(at)?.to_bytes())?)?;
     mkdirat(&stash, PROC, 0o700)?;
     move_onto_name(&bind_tree(host_proc)?, &stash, PROC)?;
     for (number, tree) in trees.iter().flatten().enumerate() {
@@ -76,7 +77,7 @@ fn stash(places: &Places, at: &'static CStr, host_proc: &Fd, trees: &[Option<Fd>
         if stockade_nolibc::stat(tree)?.is_dir {
             mkdirat(&stash, name, 0o700)?;
         } else {
-            stockade_nolibc::make_file(&stash, name, 0o600)?;
+            make_file(&stash, name, 0o600)?;
         }
         move_onto_name(tree, &stash, name)?;
     }
@@ -86,8 +87,8 @@ fn stash(places: &Places, at: &'static CStr, host_proc: &Fd, trees: &[Option<Fd>
 /// Init, born of the stem, in a copy of its mounts: all of them are its own to mount on and to let go of.
 pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
     let places = Places::new(open_path(&CWD, c"/")?);
-    let stash = PathBuffer::new(context.ground.stash.to_bytes())?;
-    let masks = PathBuffer::new(context.ground.stash.to_bytes())?;
+    let stash = ShortPath::new(context.ground.stash.to_bytes())?;
+    let masks = ShortPath::new(context.ground.stash.to_bytes())?;
     let mut new = new(places, stash.join(SCRATCH)?, masks, context.ground.scratch_bytes)?;
     let mut builder = Builder::of_a_ground(&mut new);
     let mounts = context.ground.mounts;
@@ -103,11 +104,7 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
                 let tree = stash.join(decimal(stashed, &mut digits)?)?;
                 stashed += 1;
                 let places = &mut builder.new.places;
-                if is_dir {
-                    places.make_directory(target, PLACE_MODE)?
-                } else {
-                    places.make_file(target)?
-                }
+                make_place(places, target, is_dir)?;
                 // The copy is ours: it needs no copy of its own.
                 move_mount(tree.as_c_str()?, relative(target)?)?;
                 places.mounted(target)
@@ -120,17 +117,17 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
             {
                 Ok(())
             }
-            // The stem has made a place for it.
-            MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts if !private.has(target) => {
+            MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts => {
+                // Or the stem has made one.
+                if private.has(target) {
+                    make_place(&mut builder.new.places, target, true)?;
+                }
                 builder.private(target, step)
             }
             MountStep::Dir { .. }
             | MountStep::File { .. }
             | MountStep::Symlink { .. }
             | MountStep::Device
-            | MountStep::Scratch { .. }
-            | MountStep::Proc
-            | MountStep::DevPts
             | MountStep::Mask { .. }
             | MountStep::Cover { .. }
             | MountStep::Protect { .. }
@@ -140,6 +137,19 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
     }
     context.root = Some(new);
     Ok(())
+}
+
+/// At once, where the directory that it is in is there: no name in something private can be anybody else's.
+fn make_place(places: &mut Places, target: &'static CStr, is_dir: bool) -> Result<(), Errno> {
+    let place = relative(target)?;
+    let made =
+        if is_dir { mkdirat(&CWD, place, PLACE_MODE) } else { make_file(&CWD, place, EMPTY_FILE_MODE) };
+    match made {
+        Err(Errno::NOENT) if is_dir => places.make_directory(target, PLACE_MODE),
+        Err(Errno::NOENT) => places.make_file(target),
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
 }
 
 /// What every init has its own of.
