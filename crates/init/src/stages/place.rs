@@ -9,7 +9,7 @@ use stockade_nolibc::{
 
 const NAME_MAX: usize = 255;
 const PARENT_MODE: u32 = 0o755;
-pub(super) const EMPTY_FILE_MODE: u32 = 0o644;
+const EMPTY_FILE_MODE: u32 = 0o644;
 
 /// The new root, and the directory in it that was used last: neighbours in a plan are neighbours there too.
 pub(crate) struct Places {

@@ -13,7 +13,7 @@ use stockade_nolibc::{
 use super::{Builder, PLACE_MODE, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, masks, new, new_root};
 use crate::context::{About, Context, Failure};
 use crate::stages::pivot::enter;
-use crate::stages::place::{EMPTY_FILE_MODE, Places, ShortPath, relative};
+use crate::stages::place::{Places, ShortPath, relative};
 
 /// Names in the stash, beside the numbers of trees.
 const PROC: &CStr = c"proc";
@@ -24,14 +24,14 @@ pub(super) fn ground(context: &mut Context) -> Result<(), Failure> {
     let host_proc = open_path(&CWD, c"/proc")?;
     let mut places = Places::new(new_root()?);
     let mounts = context.ground.mounts;
-    let private = Private::of(mounts)?;
+    let holders = Holders::of(mounts)?;
     let mut stashed: [Option<Fd>; MOST_STASHED] = [const { None }; MOST_STASHED];
     let (mut donated, mut count) = (0, 0);
     for (target, step) in mounts {
         let mut build = || match step {
             MountStep::BindPath { is_dir, .. } | MountStep::BindDonated { is_dir, .. } => {
                 let tree = bound(step, &mut donated, &mut context.donations)?;
-                if !private.has(target) {
+                if !holders.are_private(target) {
                     return places.mount(target, &tree, is_dir);
                 }
                 *stashed.get_mut(count).ok_or(Errno::BADMSG)? = Some(tree);
@@ -39,7 +39,7 @@ pub(super) fn ground(context: &mut Context) -> Result<(), Failure> {
                 Ok(())
             }
             // What is in something private is made with it; a place for it has to be there.
-            _ if private.has(target) => Ok(()),
+            _ if holders.are_private(target) => Ok(()),
             MountStep::Dir { mode } => places.make_directory(target, mode),
             MountStep::Scratch { .. } | MountStep::DevPts | MountStep::Proc => {
                 places.make_directory(target, PLACE_MODE)
@@ -92,20 +92,27 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
     let mut new = new(places, stash.join(SCRATCH)?, masks, context.ground.scratch_bytes)?;
     let mut builder = Builder::of_a_ground(&mut new);
     let mounts = context.ground.mounts;
-    let private = Private::of(mounts)?;
+    let holders = Holders::of(mounts)?;
     let mut stashed = 0;
     for (target, step) in mounts {
         let mut build = || match step {
             MountStep::BindPath { is_dir, .. } | MountStep::BindDonated { is_dir, .. } => {
-                if !private.has(target) {
+                if !holders.are_private(target) {
                     return Ok(());
                 }
                 let mut digits = [0; 24];
                 let tree = stash.join(decimal(stashed, &mut digits)?)?;
                 stashed += 1;
                 let places = &mut builder.new.places;
-                make_place(places, target, is_dir)?;
                 // The copy is ours: it needs no copy of its own.
+                if holders.are_anybodys(target) {
+                    return places.mount(target, &open_path(&CWD, tree.as_c_str()?)?, is_dir);
+                }
+                if is_dir {
+                    make_directory(places, &holders, target, PLACE_MODE)?;
+                } else {
+                    places.make_file(target)?;
+                }
                 move_mount(tree.as_c_str()?, relative(target)?)?;
                 places.mounted(target)
             }
@@ -113,19 +120,19 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
             | MountStep::File { .. }
             | MountStep::Symlink { .. }
             | MountStep::Device
-                if !private.has(target) =>
+                if !holders.are_private(target) =>
             {
                 Ok(())
             }
             MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts => {
                 // Or the stem has made one.
-                if private.has(target) {
-                    make_place(&mut builder.new.places, target, true)?;
+                if holders.are_private(target) {
+                    make_directory(&mut builder.new.places, &holders, target, PLACE_MODE)?;
                 }
                 builder.private(target, step)
             }
-            MountStep::Dir { .. }
-            | MountStep::File { .. }
+            MountStep::Dir { mode } => make_directory(&mut builder.new.places, &holders, target, mode),
+            MountStep::File { .. }
             | MountStep::Symlink { .. }
             | MountStep::Device
             | MountStep::Mask { .. }
@@ -139,36 +146,55 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// At once, where the directory that it is in is there: no name in something private can be anybody else's.
-fn make_place(places: &mut Places, target: &'static CStr, is_dir: bool) -> Result<(), Errno> {
-    let place = relative(target)?;
-    let made =
-        if is_dir { mkdirat(&CWD, place, PLACE_MODE) } else { make_file(&CWD, place, EMPTY_FILE_MODE) };
-    match made {
-        Err(Errno::NOENT) if is_dir => places.make_directory(target, PLACE_MODE),
-        Err(Errno::NOENT) => places.make_file(target),
-        Err(Errno::EXIST) => Ok(()),
-        made => made,
+/// At once, where the directory that it is in is there and nobody else could change what its name means.
+fn make_directory(
+    places: &mut Places,
+    holders: &Holders,
+    target: &'static CStr,
+    mode: u32,
+) -> Result<(), Errno> {
+    if !holders.are_anybodys(target) {
+        match mkdirat(&CWD, relative(target)?, mode) {
+            Err(Errno::NOENT | Errno::EXIST) => {}
+            made => return made,
+        }
     }
+    places.make_directory(target, mode)
 }
 
-/// What every init has its own of.
-struct Private(List<&'static [u8]>);
+/// What other places can be in: something that every init has its own of, or something of the host's.
+struct Holders(List<Holder>);
 
-impl Private {
+#[derive(Clone, Copy)]
+struct Holder {
+    target: &'static [u8],
+    is_private: bool,
+}
+
+impl Holders {
     fn of(mounts: Mounts<'static>) -> Result<Self, Errno> {
         let mut list = List::with_room(mounts.len())?;
         for (target, step) in mounts {
-            if matches!(step, MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts) {
-                list.push(target.to_bytes())?;
+            let is_private = matches!(step, MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts);
+            if is_private || matches!(step, MountStep::BindPath { .. } | MountStep::BindDonated { .. }) {
+                list.push(Holder { target: target.to_bytes(), is_private })?;
             }
         }
         Ok(Self(list))
     }
 
-    /// Whether that lies in one of them.
-    fn has(&self, target: &CStr) -> bool {
-        let below = |above: &&[u8]| matches!(target.to_bytes().strip_prefix(*above), Some([b'/', ..]));
-        self.0.as_slice().iter().any(below)
+    fn are(&self, target: &CStr, private: bool) -> bool {
+        let is_in = |above: &[u8]| matches!(target.to_bytes().strip_prefix(above), Some([b'/', ..]));
+        self.0.as_slice().iter().any(|holder| holder.is_private == private && is_in(holder.target))
+    }
+
+    /// Whether each init makes that itself.
+    fn are_private(&self, target: &CStr) -> bool {
+        self.are(target, true)
+    }
+
+    /// Whether somebody else could change what the name means.
+    fn are_anybodys(&self, target: &CStr) -> bool {
+        self.are(target, false)
     }
 }

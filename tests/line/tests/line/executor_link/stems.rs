@@ -2,8 +2,11 @@
 //! ones before but what no command can change.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
 
+use stockade_frames::Stream;
 use stockade_line_tests::{Executor, World, descendants, inits, kill, request, skip, until};
+use stockade_proto::{Outcome, Request};
 
 use super::spares::says;
 use super::with_executor;
@@ -122,6 +125,44 @@ fn a_workspace_that_was_replaced_is_the_new_one() {
         assert_eq!(says(executor, request(world, "ls")).await, "new\n");
         assert_eq!(says(executor, request(world, "ls; touch made")).await, "new\n");
         assert!(work.join("made").exists() && !old.join("made").exists());
+    });
+}
+
+/// A directory of the workspace that is shown by itself, with a link above it while the next sandbox is made.
+#[test]
+fn a_link_in_the_workspace_leads_no_mount_astray() {
+    with_executor(async |world, executor| {
+        let (above, real) = (world.work().join("above"), world.work().join("real"));
+        for directory in ["above/sub", "elsewhere/sub"] {
+            std::fs::create_dir_all(world.work().join(directory)).expect("a directory");
+        }
+        std::fs::write(above.join("sub/here"), b"").expect("a file");
+        let profile = format!("extends = \"default\"\nwritable = [{:?}]", above.join("sub"));
+        executor.profile("inner", &profile).await;
+        let asked = |script: &str| Request {
+            profile: "inner".to_owned(),
+            ..request(world, &format!("{script}; ls elsewhere/sub above/sub"))
+        };
+        let right = "above/sub:\nhere\n\nelsewhere/sub:\n";
+        for _ in 0..SOME {
+            assert_eq!(says(executor, asked("true")).await, right);
+        }
+        for round in 0..SOME {
+            let go = format!("go{round}");
+            let waiting =
+                executor.execute(asked(&format!("echo on; until [ -e {go} ]; do sleep 0.01; done")));
+            waiting.wait_for(Stream::Stdout, "on").await;
+            std::fs::rename(&above, &real).expect("renamed");
+            std::os::unix::fs::symlink("elsewhere", &above).expect("a link");
+            std::fs::write(world.work().join(go), b"").expect("a file");
+            let result = waiting.result().await;
+            assert_eq!(result.outcome, Outcome::Exited { code: 0 }, "{result:?}");
+            // Its thread makes the next one meanwhile, or finds that it can't.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            std::fs::remove_file(&above).expect("removed");
+            std::fs::rename(&real, &above).expect("renamed back");
+            assert_eq!(says(executor, asked("true")).await, right);
+        }
     });
 }
 
