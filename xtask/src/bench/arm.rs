@@ -65,6 +65,11 @@ impl Arm {
     }
 }
 
+/// What systemd gives a service: no locale, which bash would load files for.
+pub(super) fn service_environment() -> impl Iterator<Item = (&'static str, OsString)> {
+    own_environment().filter(|(name, _)| *name != "LANG")
+}
+
 /// `HOME` and `USER` are the caller's: an ordinary user's sandbox can't be planned with root's home.
 fn own_environment() -> impl Iterator<Item = (&'static str, OsString)> {
     ENVIRONMENT.into_iter().map(|(name, default)| {

@@ -2,6 +2,7 @@
 //! how soon it says that it is well meanwhile.
 
 use super::Subject;
+use super::arm::service_environment;
 use super::spawn::{at_percent, micros};
 use super::table::{Bar, Row, Unit};
 use anyhow::{Context, Result, bail};
@@ -49,6 +50,7 @@ impl Service {
         std::fs::write(&config, text).context("can't write the service's configuration")?;
         let mut command = Command::new(&subject.service);
         command.arg("--config").arg(&config).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.env_clear().envs(service_environment());
         let mut child = command.spawn().context("can't start the service")?;
         let said = BufReader::new(child.stderr.take().context("its log is piped")?);
         let mut service = Self { child, address: String::new(), socket };
@@ -145,9 +147,12 @@ impl Caller {
     }
 }
 
+/// In the service's own environment: cargo's would slow it down.
 fn raw_shell() -> Result<Duration> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "echo hi"]).stdin(Stdio::null()).env_clear().envs(service_environment());
     let began = Instant::now();
-    let output = Command::new("/bin/sh").args(["-c", "echo hi"]).stdin(Stdio::null()).output()?;
+    let output = command.output()?;
     if output.stdout != b"hi\n" {
         bail!("a raw shell said {:?}", output.stdout);
     }
