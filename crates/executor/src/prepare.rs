@@ -107,15 +107,20 @@ impl Begun {
         let Self { request, profile, needs, report, ground, limits, outlook } = self;
         let park = || spawn::park(ground.clone(), request.stdin, limits.as_deref(), kept);
         let waiting = spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin, kept));
-        let parked = waiting.map_or_else(park, Ok);
+        // Born of a stem it is there sooner than if it were begun now; but that takes the plan.
+        let stems = kept.filter(|kept| kept.stems.stand_on(&ground, &kept.mounts));
+        let parked = waiting.map_or_else(|| stems.is_none().then(park).transpose(), |one| Ok(Some(one)));
         // What is wrong with the request is said before what is wrong with the host.
         let plan = plan(&request, &profile, &needs, report, &outlook)?;
         // One that waits may stand on more than the ground.
-        let parked = match parked? {
-            parked if parked.fits(&plan) => parked,
-            other => {
-                drop(other);
-                park()?
+        let parked = match parked?.filter(|parked| parked.fits(&plan)) {
+            Some(parked) => parked,
+            None => {
+                let template = stems.and_then(|kept| Some((Template::of(&plan, &ground)?, kept)));
+                let born = template.and_then(|(template, kept)| {
+                    spawn::park_on_standing(template, request.stdin, limits.as_deref(), kept)
+                });
+                born.map_or_else(park, Ok)?
             }
         };
         let doors = publish::open(&plan)?;

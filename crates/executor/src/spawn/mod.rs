@@ -14,6 +14,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, statx};
@@ -270,9 +271,30 @@ pub(crate) fn park_on(
     host: Option<&cgroup::Host>,
     kept: &Kept,
 ) -> Option<Parked> {
+    let stem = kept.stems.find(&template, Given::of_this_host(host, false), &kept.mounts)?;
+    park_on_stem(&stem, template, stdin, host, kept)
+}
+
+/// The same where there is one already.
+pub(crate) fn park_on_standing(
+    template: Template,
+    stdin: Stdin,
+    host: Option<&cgroup::Host>,
+    kept: &Kept,
+) -> Option<Parked> {
+    let stem = kept.stems.standing(&template, &kept.mounts)?;
+    park_on_stem(&stem, template, stdin, host, kept)
+}
+
+fn park_on_stem(
+    stem: &Arc<Stem>,
+    template: Template,
+    stdin: Stdin,
+    host: Option<&cgroup::Host>,
+    kept: &Kept,
+) -> Option<Parked> {
     let given = Given::of_this_host(host, false);
     let (limits, tree) = (template.ground().limits.clone(), tree_kill(template.ground()));
-    let stem = kept.stems.find(&template, given, &kept.mounts)?;
     let stands_on = StandsOn::Template(template);
     let entry = stands_on.entry(given);
     if host.is_some_and(|host| !host.takes(&limits, tree, entry)) {
@@ -281,7 +303,7 @@ pub(crate) fn park_on(
     let born = || {
         let group = host.map(|host| host.begin(&limits, tree, entry, Some(&kept.groups)));
         let group = group.transpose().map_err(refuse_limits)?;
-        let (running, pid) = born_of(&stem, group, stdin)?;
+        let (running, pid) = born_of(stem, group, stdin)?;
         let running = Some(running);
         let mounts = Some(stem.mounts);
         let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
@@ -289,7 +311,7 @@ pub(crate) fn park_on(
         Ok::<_, Abort>(parked)
     };
     // What is wrong is told by the sandbox that is made in its place.
-    born().inspect_err(|_| kept.stems.forget(&stem)).ok()
+    born().inspect_err(|_| kept.stems.forget(stem)).ok()
 }
 
 fn born_of(stem: &Stem, group: Option<Group>, stdin: Stdin) -> Result<(Running, u32), Abort> {

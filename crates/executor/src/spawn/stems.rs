@@ -4,6 +4,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use stockade_policy::Ground;
+
 use super::encode::Given;
 use super::fault;
 use super::stem::{Stem, Template};
@@ -111,6 +113,20 @@ impl Stems {
         stem
     }
 
+    /// One that is there already.
+    pub(super) fn standing(&self, template: &Template, watch: &Watch) -> Option<Arc<Stem>> {
+        let mounts = watch.now();
+        let stem = locked(&self.state).standing(template);
+        stem.filter(|stem| !stem.is_old(mounts))
+    }
+
+    /// Whether one is there for some plan of this ground.
+    pub(crate) fn stand_on(&self, ground: &Ground, watch: &Watch) -> bool {
+        let mounts = watch.now();
+        let serves = |stem: &Arc<Stem>| stem.template.ground().serves(ground) && !stem.is_old(mounts);
+        locked(&self.state).stems.iter().any(serves)
+    }
+
     /// One that does not do its duty is not asked again.
     pub(super) fn forget(&self, stem: &Arc<Stem>) {
         let mut state = locked(&self.state);
@@ -167,6 +183,12 @@ fn nurse(orders: &Receiver<Order>, state: &Weak<Mutex<State>>, groups: &Weak<Gro
     }
 }
 
+impl Stem {
+    fn is_old(&self, mounts: u64) -> bool {
+        self.since.elapsed() > AGE || self.mounts != mounts
+    }
+}
+
 impl State {
     fn standing(&self, template: &Template) -> Option<Arc<Stem>> {
         self.stems.iter().find(|stem| stem.template.serves(template)).map(Arc::clone)
@@ -177,7 +199,7 @@ impl State {
     }
 
     fn take_old(&mut self, mounts: u64) -> Vec<Arc<Stem>> {
-        self.stems.extract_if(.., |stem| stem.since.elapsed() > AGE || stem.mounts != mounts).collect()
+        self.stems.extract_if(.., |stem| stem.is_old(mounts)).collect()
     }
 
     fn second_time(&mut self, template: &Template) -> bool {

@@ -56,7 +56,7 @@ fn namespace(pid: u32, kind: &str) -> u64 {
 const WALLS: &str = "grep -E '^(Cap|NoNewPrivs|Seccomp:|Groups|Uid|Gid|NSpid)' /proc/self/status; \
     cut -d' ' -f4-6 /proc/self/mountinfo | sed 's,/[0-9]*//deleted,,' | sort; ls -A / /sys /dev /run; \
     cat /proc/net/dev /proc/net/unix | wc -l; readlink /proc/1/exe; ls /proc | grep -c '^[0-9]'; \
-    touch /x /sys/x /usr/x; hostname; id -u; umask; ls /proc/self/fd | wc -l; echo $PPID $$";
+    touch /x /sys/x /usr/x; hostname; id -u; umask; cut -d' ' -f41 /proc/self/stat; ls /proc/self/fd | wc -l; echo $PPID $$";
 
 #[test]
 fn the_walls_are_the_same() {
@@ -94,6 +94,30 @@ fn only_what_no_command_can_change_is_shared() {
             assert_ne!(*before, after, "{kind}");
         }
         drop(held);
+    });
+}
+
+/// More at once than wait already: none of them is made from nothing.
+#[test]
+fn those_that_were_not_waiting_are_born_of_it_too() {
+    with_executor(async |world, executor| {
+        let Some(stem) = await_stem(executor, world).await else { return };
+        let running: Vec<_> = (0..SOME)
+            .map(|_| executor.execute(request(world, "echo on; until [ -e go ]; do sleep 0.01; done")))
+            .collect();
+        for one in &running {
+            one.wait_for(Stream::Stdout, "on").await;
+        }
+        let inits = inits(executor.running.pid());
+        assert!(inits.len() >= SOME, "{inits:?}");
+        for init in inits {
+            assert_eq!(namespace(init, "user"), namespace(stem, "user"));
+        }
+        std::fs::write(world.work().join("go"), b"").expect("a file");
+        for one in running {
+            let result = one.result().await;
+            assert_eq!(result.outcome, Outcome::Exited { code: 0 }, "{result:?}");
+        }
     });
 }
 
