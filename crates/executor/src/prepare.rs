@@ -1,6 +1,6 @@
 //! From a request to a plan that this host can carry out: survey, resolve, plan, and ask the cgroups. The
 //! ground of the plan is known first, so an init can be parked on it while the rest is surveyed and
-//! planned. Next on the line: `execute`.
+//! planned; in a service one may wait already, or be born of a stem. Next on the line: `execute`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -102,22 +102,29 @@ impl Begun {
         self.ready_on(None, None)
     }
 
-    /// As `ready`, on the sandbox that waits already, if it stands on the same ground, or with what a service keeps.
+    /// As `ready`, on the sandbox that waits already, if it stands on the same ground, or with what a service keeps: where
+    /// a stem stands, the plan comes first.
     pub fn ready_on(self, spare: Option<Spare>, kept: Option<&Kept>) -> Result<Ready, Abort> {
         let Self { request, profile, needs, report, ground, limits, outlook } = self;
         let park = || spawn::park(ground.clone(), request.stdin, limits.as_deref(), kept);
         let waiting = spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin, kept));
         // Born of a stem it is there sooner than if it were begun now; but that takes the plan.
-        let stems = kept.filter(|kept| kept.stems.stand_on(&ground, &kept.mounts));
-        let parked = waiting.map_or_else(|| stems.is_none().then(park).transpose(), |one| Ok(Some(one)));
+        let stem_stands = || {
+            kept.is_some_and(|kept| spawn::stem_stands(&ground, &report.workspace, limits.as_deref(), kept))
+        };
+        let parked = match waiting {
+            Some(waiting) => Ok(Some(waiting)),
+            None if stem_stands() => Ok(None),
+            None => park().map(Some),
+        };
         // What is wrong with the request is said before what is wrong with the host.
         let plan = plan(&request, &profile, &needs, report, &outlook)?;
         // One that waits may stand on more than the ground.
         let parked = match parked?.filter(|parked| parked.fits(&plan)) {
             Some(parked) => parked,
             None => {
-                let template = stems.and_then(|kept| Some((Template::of(&plan, &ground)?, kept)));
-                let born = template.and_then(|(template, kept)| {
+                let born = kept.and_then(|kept| {
+                    let template = Template::of(&plan, &ground)?;
                     spawn::park_on_standing(template, request.stdin, limits.as_deref(), kept)
                 });
                 born.map_or_else(park, Ok)?

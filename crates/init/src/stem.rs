@@ -9,7 +9,7 @@ use stockade_nolibc::{
 };
 
 use crate::context::{Context, Failure};
-use crate::stages::leave_session;
+use crate::stages::{hurry, leave_session};
 
 /// Comes back in each init that is born, and in the stem itself only with a failure.
 pub(crate) fn until_born(context: &mut Context) -> Result<(), Failure> {
@@ -19,7 +19,8 @@ pub(crate) fn until_born(context: &mut Context) -> Result<(), Failure> {
     }
     context.inherited = Some(inherited()?);
     // Somebody waits for an answer; for what is made here nobody does yet.
-    context.is_patient = change_eagerness(Eagerness::Usual, Eagerness::Patient)?;
+    // Where that may not be, nobody is less eager than others.
+    context.is_patient = change_eagerness(Eagerness::Usual, Eagerness::Patient).unwrap_or_default();
     context.say(FromInit::Done)?;
     loop {
         let mut packet = [0; 64];
@@ -80,5 +81,8 @@ fn be_born(context: &mut Context, birth: Birth) -> Result<(), Failure> {
     context.donations[4..birth.descriptors()].iter_mut().for_each(|donation| drop(donation.take()));
     close_all_from(CONTROL_FD.cast_unsigned() + 1)?;
     context.loopback_down = birth.network == BirthNetwork::New;
+    if birth.awaited {
+        hurry(context)?;
+    }
     leave_session(context)
 }

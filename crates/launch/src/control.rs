@@ -95,6 +95,8 @@ pub struct Birth {
     pub network: BirthNetwork,
     /// The last descriptor is the cgroup to be born in.
     pub cgroup: bool,
+    /// Somebody waits for it already.
+    pub awaited: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,17 +112,20 @@ pub enum BirthNetwork {
 
 impl Birth {
     const CGROUP: u32 = 1 << 8;
+    const AWAITED: u32 = 1 << 9;
 
     fn word(self) -> u32 {
-        u32::from(self.network as u8) | if self.cgroup { Self::CGROUP } else { 0 }
+        u32::from(self.network as u8)
+            | if self.cgroup { Self::CGROUP } else { 0 }
+            | if self.awaited { Self::AWAITED } else { 0 }
     }
 
     fn of_word(word: u32) -> Option<Self> {
-        let cgroup = word & Self::CGROUP != 0;
+        let (cgroup, awaited) = (word & Self::CGROUP != 0, word & Self::AWAITED != 0);
         let network = [BirthNetwork::Inherited, BirthNetwork::New, BirthNetwork::Given]
             .into_iter()
-            .find(|network| u32::from(*network as u8) == word & !Self::CGROUP)?;
-        Some(Self { network, cgroup })
+            .find(|network| u32::from(*network as u8) == word & !(Self::CGROUP | Self::AWAITED))?;
+        Some(Self { network, cgroup, awaited })
     }
 
     /// Descriptors in its packet.

@@ -24,7 +24,7 @@ pub struct Object {
 }
 
 impl Object {
-    pub(crate) fn source(&self) -> Source {
+    pub fn source(&self) -> Source {
         Source { path: self.path.clone(), dev: self.dev, ino: self.ino, is_dir: self.is_dir }
     }
 }

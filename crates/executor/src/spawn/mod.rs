@@ -2,6 +2,7 @@
 //! clone3, the id maps, the donated trees, the gate into the cgroup), `Parked::launch` hands it the plan. Runs in the executor, outside every wall; what happens inside is `stockade-init`'s.
 //! Next on the line: `supervise`.
 
+mod born;
 mod encode;
 mod identity;
 mod network;
@@ -14,7 +15,6 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, statx};
@@ -35,11 +35,12 @@ use crate::kept::Kept;
 use crate::live::Live;
 use crate::publish::Door;
 
+use born::entry_of_the_born;
+pub(crate) use born::{park_on, park_on_standing, stem_stands};
 use encode::Given;
 use identity::{give_identity, has_spoken, open_proc, prove_network};
 use network::Lent;
 pub(crate) use network::OwnNetworks;
-use stem::Stem;
 pub(crate) use stem::Template;
 pub(crate) use stems::Stems;
 
@@ -159,11 +160,10 @@ impl StandsOn {
         }
     }
 
-    /// A root's stem is the sandbox's user, who has no right to root's groups: its inits go in by themselves.
     const fn entry(&self, given: Given) -> Entry {
         match self {
-            Self::Template(_) if given.is_root => Entry::Doors,
-            Self::Ground(_) | Self::Template(_) => Entry::Birth,
+            Self::Template(_) => entry_of_the_born(given),
+            Self::Ground(_) => Entry::Birth,
         }
     }
 }
@@ -262,81 +262,6 @@ pub(crate) fn park(
     let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
     parked.settle(pid, host)?;
     Ok(parked)
-}
-
-/// The same, born of a stem. None where there is none for it, or it can't do it.
-pub(crate) fn park_on(
-    template: Template,
-    stdin: Stdin,
-    host: Option<&cgroup::Host>,
-    kept: &Kept,
-) -> Option<Parked> {
-    let stem = kept.stems.find(&template, Given::of_this_host(host, false), &kept.mounts)?;
-    park_on_stem(&stem, template, stdin, host, kept)
-}
-
-/// The same where there is one already.
-pub(crate) fn park_on_standing(
-    template: Template,
-    stdin: Stdin,
-    host: Option<&cgroup::Host>,
-    kept: &Kept,
-) -> Option<Parked> {
-    let stem = kept.stems.standing(&template, &kept.mounts)?;
-    park_on_stem(&stem, template, stdin, host, kept)
-}
-
-fn park_on_stem(
-    stem: &Arc<Stem>,
-    template: Template,
-    stdin: Stdin,
-    host: Option<&cgroup::Host>,
-    kept: &Kept,
-) -> Option<Parked> {
-    let given = Given::of_this_host(host, false);
-    let (limits, tree) = (template.ground().limits.clone(), tree_kill(template.ground()));
-    let stands_on = StandsOn::Template(template);
-    let entry = stands_on.entry(given);
-    if host.is_some_and(|host| !host.takes(&limits, tree, entry)) {
-        return None;
-    }
-    let born = || {
-        let group = host.map(|host| host.begin(&limits, tree, entry, Some(&kept.groups)));
-        let group = group.transpose().map_err(refuse_limits)?;
-        let (running, pid) = born_of(stem, group, stdin)?;
-        let running = Some(running);
-        let mounts = Some(stem.mounts);
-        let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
-        parked.settle(pid, host)?;
-        Ok::<_, Abort>(parked)
-    };
-    // What is wrong is told by the sandbox that is made in its place.
-    born().inspect_err(|_| kept.stems.forget(stem)).ok()
-}
-
-fn born_of(stem: &Stem, group: Option<Group>, stdin: Stdin) -> Result<(Running, u32), Abort> {
-    let stdout = output_pipe()?;
-    let stderr = output_pipe()?;
-    let (own_stdin, init_stdin) = input(stdin)?;
-    let (control, init_control) = control_pair()?;
-    let network = stem.lend();
-    let fds = [init_stdin.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), init_control.as_fd()];
-    let cgroup = group.as_ref().and_then(Group::clone_fd);
-    let (pid, pidfd) = stem
-        .bear(fds, network.as_ref(), cgroup)
-        .map_err(|error| fault("the sandbox process could not be created", &error))?;
-    let running = Running {
-        pidfd,
-        control,
-        stdout: Some(stdout.ours),
-        stderr: Some(stderr.ours),
-        stdin: own_stdin,
-        group,
-        has_pid_namespace: true,
-        network,
-        live: None,
-    };
-    Ok((running, pid))
 }
 
 impl Parked {

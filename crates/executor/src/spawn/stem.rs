@@ -14,7 +14,7 @@ use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::net::{RecvFlags, recv};
 use rustix::process::{PidfdFlags, pidfd_open};
 use stockade_launch::{Birth, BirthNetwork, FromInit, MAX_MESSAGE, ToInit, wall};
-use stockade_policy::Ground;
+use stockade_policy::{Ground, Object};
 use stockade_proto::{Mount, MountKind, Plan};
 use stockade_sys::Namespaces;
 
@@ -80,7 +80,9 @@ impl Template {
             // What is shared comes before what is private: it may not be laid over that.
             let is_bind = matches!(mount.kind, MountKind::Bind(_));
             let over_private = || before().any(|other| is_private(other) && is_at(other, mount));
-            (is_fixed(mount) && on_a_cover()) || (is_bind && over_private())
+            // And what is laid over something comes after what is shared, which would hide it.
+            let over_a_cover = || before().any(|other| !is_fixed(other) && is_at(other, mount));
+            (is_fixed(mount) && on_a_cover()) || (is_bind && (over_private() || over_a_cover()))
         });
         if another_order {
             return None;
@@ -92,6 +94,11 @@ impl Template {
 
     pub(super) fn serves(&self, other: &Self) -> bool {
         self.ground.serves(&other.ground) && self.mounts == other.mounts
+    }
+
+    pub(super) fn shows(&self, object: &Object) -> bool {
+        let source = object.source();
+        self.mounts.iter().any(|mount| mount.bind().is_some_and(|bind| bind.source == source))
     }
 
     pub(crate) fn ground(&self) -> &Ground {
@@ -123,6 +130,15 @@ pub(crate) struct Stem {
     control: Mutex<Control>,
     /// Only where nothing leads into or out of them.
     networks: Option<Arc<Networks>>,
+}
+
+/// When an init that is to be born is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// A request waits for it.
+    Now,
+    /// Some request may.
+    Later,
 }
 
 /// One question at a time, and one answer to each.
@@ -251,11 +267,19 @@ impl Stem {
     }
 
     /// Starts an init. `stdio` and the control socket first, as an init that is exec'd has them.
+    /// Alive, and its answers are those to our questions.
+    pub(super) fn is_well(&self) -> bool {
+        let mut end = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let alive = poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0);
+        alive && !self.control().broken
+    }
+
     pub(super) fn bear(
         &self,
         fds: [BorrowedFd<'_>; 4],
         network: Option<&Lent>,
         cgroup: Option<BorrowedFd<'_>>,
+        awaited: Awaited,
     ) -> io::Result<(u32, OwnedFd)> {
         let fresh = encode::walls(&self.template.ground) & wall::NET != 0;
         let birth = Birth {
@@ -265,6 +289,7 @@ impl Stem {
                 None => BirthNetwork::Inherited,
             },
             cgroup: cgroup.is_some(),
+            awaited: awaited == Awaited::Now,
         };
         let mut fds = fds.to_vec();
         fds.extend(network.map(Lent::fd));

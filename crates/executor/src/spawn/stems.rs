@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use stockade_policy::Ground;
+use stockade_policy::{Ground, Object};
 
 use super::encode::Given;
 use super::fault;
@@ -120,10 +120,12 @@ impl Stems {
         stem.filter(|stem| !stem.is_old(mounts))
     }
 
-    /// Whether one is there for some plan of this ground.
-    pub(crate) fn stand_on(&self, ground: &Ground, watch: &Watch) -> bool {
+    /// Whether one is there for some plan of this ground and workspace.
+    pub(super) fn stand_on(&self, ground: &Ground, workspace: &Object, watch: &Watch) -> bool {
         let mounts = watch.now();
-        let serves = |stem: &Arc<Stem>| stem.template.ground().serves(ground) && !stem.is_old(mounts);
+        let serves = |stem: &Arc<Stem>| {
+            stem.template.ground().serves(ground) && stem.template.shows(workspace) && !stem.is_old(mounts)
+        };
         locked(&self.state).stems.iter().any(serves)
     }
 

@@ -175,7 +175,10 @@ impl Builder<'_> {
             }
             MountStep::Device => device(places, target),
             MountStep::Mask { is_dir, optional } => match self.mask(target, is_dir) {
-                Err(Errno::NOENT) if optional => Ok(()),
+                // The target is not there; without the mask nothing would be masked.
+                Err(Errno::NOENT) if optional => {
+                    open_path(&CWD, self.mask_of(is_dir)?.as_c_str()?).map(drop).map_err(|_| Errno::STALE)
+                }
                 masked => masked,
             },
             MountStep::Cover { contents } => {
@@ -220,8 +223,12 @@ impl Builder<'_> {
         self.new.places.mounted(target)
     }
 
+    fn mask_of(&self, is_dir: bool) -> Result<ShortPath, Errno> {
+        self.new.masks_at.join(if is_dir { MASK_DIR } else { MASK_FILE })
+    }
+
     fn mask(&mut self, target: &'static CStr, is_dir: bool) -> Result<(), Errno> {
-        let mask = self.new.masks_at.join(if is_dir { MASK_DIR } else { MASK_FILE })?;
+        let mask = self.mask_of(is_dir)?;
         let mask = mask.as_c_str()?;
         if self.names == Names::Ours {
             bind(mask, relative(target)?)?;

@@ -44,14 +44,20 @@ pub(crate) fn namespaces(context: &mut Context) -> Result<(), Failure> {
 /// Where a parked init waits. Everything above needs no plan.
 pub(crate) fn launch(context: &mut Context) -> Result<(), Failure> {
     context.expect(ToInit::Launch)?;
-    if context.is_patient {
-        change_eagerness(Eagerness::Patient, Eagerness::Usual)?;
-    }
+    hurry(context)?;
     let memfd = context.donations.first_mut().and_then(Option::take).ok_or(Errno::BADMSG)?;
     let bytes = map_file(&memfd).about(b"launch")?;
     let launch = Launch::read(bytes)
         .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"launch of another version" })?;
     context.launch = Some(launch);
+    Ok(())
+}
+
+/// From here on somebody waits: as eager as the executor is, and so the command.
+pub(crate) fn hurry(context: &mut Context) -> Result<(), Failure> {
+    if core::mem::take(&mut context.is_patient) {
+        change_eagerness(Eagerness::Patient, Eagerness::Usual)?;
+    }
     Ok(())
 }
 

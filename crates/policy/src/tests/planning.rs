@@ -160,6 +160,19 @@ fn an_allowlist_has_its_own_files_of_names() {
     assert_eq!(covers(&with(&no_etc)), Vec::<String>::new());
 }
 
+/// In the private home it is as private as that; elsewhere it takes a mount to be.
+#[test]
+fn a_toolchains_own_directory_is_in_the_home_or_a_mount() {
+    let kind = |path: &str| {
+        let report = HostReport { scratch: vec![Bytes::from(path)], ..report(1000) };
+        let made = plan(&request(&["true"]), &user("").expect("valid"), &report).expect("planned");
+        let at = made.mounts.into_iter().find(|mount| mount.target == Bytes::from(path));
+        at.map(|mount| mount.kind)
+    };
+    assert_eq!(kind("/home/ada/.cargo"), Some(MountKind::Dir { mode: 0o755 }));
+    assert_eq!(kind("/srv/cargo"), Some(MountKind::Scratch { mode: 0o755 }));
+}
+
 #[test]
 fn the_environment_is_built_from_nothing() {
     let plan = planned(1000);

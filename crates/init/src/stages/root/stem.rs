@@ -93,8 +93,11 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
     let mut builder = Builder::of_a_ground(&mut new);
     let mounts = context.ground.mounts;
     let holders = Holders::of(mounts)?;
-    let mut stashed = 0;
+    let (mut stashed, mut standing) = (0, 0);
     for (target, step) in mounts {
+        // What comes later holds nothing yet.
+        let is_anybodys = holders.are_anybodys(target, standing);
+        standing += usize::from(Holder::of(target, &step).is_some());
         let mut build = || match step {
             MountStep::BindPath { is_dir, .. } | MountStep::BindDonated { is_dir, .. } => {
                 if !holders.are_private(target) {
@@ -105,11 +108,13 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
                 stashed += 1;
                 let places = &mut builder.new.places;
                 // The copy is ours: it needs no copy of its own.
-                if holders.are_anybodys(target) {
-                    return places.mount(target, &open_path(&CWD, tree.as_c_str()?)?, is_dir);
+                if is_anybodys {
+                    // It was there, and is not made again.
+                    let place = places.existing(target)?;
+                    return places.mount_over(target, &place, &open_path(&CWD, tree.as_c_str()?)?);
                 }
                 if is_dir {
-                    make_directory(places, &holders, target, PLACE_MODE)?;
+                    make_directory(places, is_anybodys, target, PLACE_MODE)?;
                 } else {
                     places.make_file(target)?;
                 }
@@ -127,11 +132,12 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
             MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts => {
                 // Or the stem has made one.
                 if holders.are_private(target) {
-                    make_directory(&mut builder.new.places, &holders, target, PLACE_MODE)?;
+                    make_directory(&mut builder.new.places, is_anybodys, target, PLACE_MODE)?;
                 }
                 builder.private(target, step)
             }
-            MountStep::Dir { mode } => make_directory(&mut builder.new.places, &holders, target, mode),
+            MountStep::Dir { mode } => make_directory(&mut builder.new.places, is_anybodys, target, mode),
+            MountStep::Mask { .. } if is_anybodys => Err(Errno::INVAL),
             MountStep::File { .. }
             | MountStep::Symlink { .. }
             | MountStep::Device
@@ -149,11 +155,11 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
 /// At once, where the directory that it is in is there and nobody else could change what its name means.
 fn make_directory(
     places: &mut Places,
-    holders: &Holders,
+    is_anybodys: bool,
     target: &'static CStr,
     mode: u32,
 ) -> Result<(), Errno> {
-    if !holders.are_anybodys(target) {
+    if !is_anybodys {
         match mkdirat(&CWD, relative(target)?, mode) {
             Err(Errno::NOENT | Errno::EXIST) => {}
             made => return made,
@@ -171,30 +177,46 @@ struct Holder {
     is_private: bool,
 }
 
+impl Holder {
+    fn of(target: &'static CStr, step: &MountStep<'static>) -> Option<Self> {
+        let is_private = match step {
+            MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts => true,
+            MountStep::BindPath { .. } | MountStep::BindDonated { .. } => false,
+            MountStep::Dir { .. }
+            | MountStep::File { .. }
+            | MountStep::Symlink { .. }
+            | MountStep::Device
+            | MountStep::Mask { .. }
+            | MountStep::Cover { .. }
+            | MountStep::Protect { .. }
+            | MountStep::Pin => return None,
+        };
+        Some(Self { target: target.to_bytes(), is_private })
+    }
+
+    fn holds(&self, target: &CStr) -> bool {
+        matches!(target.to_bytes().strip_prefix(self.target), Some([b'/', ..]))
+    }
+}
+
 impl Holders {
     fn of(mounts: Mounts<'static>) -> Result<Self, Errno> {
         let mut list = List::with_room(mounts.len())?;
         for (target, step) in mounts {
-            let is_private = matches!(step, MountStep::Scratch { .. } | MountStep::Proc | MountStep::DevPts);
-            if is_private || matches!(step, MountStep::BindPath { .. } | MountStep::BindDonated { .. }) {
-                list.push(Holder { target: target.to_bytes(), is_private })?;
+            if let Some(holder) = Holder::of(target, &step) {
+                list.push(holder)?;
             }
         }
         Ok(Self(list))
     }
 
-    fn are(&self, target: &CStr, private: bool) -> bool {
-        let is_in = |above: &[u8]| matches!(target.to_bytes().strip_prefix(above), Some([b'/', ..]));
-        self.0.as_slice().iter().any(|holder| holder.is_private == private && is_in(holder.target))
-    }
-
     /// Whether each init makes that itself.
     fn are_private(&self, target: &CStr) -> bool {
-        self.are(target, true)
+        self.0.as_slice().iter().any(|holder| holder.is_private && holder.holds(target))
     }
 
-    /// Whether somebody else could change what the name means.
-    fn are_anybodys(&self, target: &CStr) -> bool {
-        self.are(target, false)
+    /// Whether somebody else could change what the name means, when so many of them are there.
+    fn are_anybodys(&self, target: &CStr, standing: usize) -> bool {
+        self.0.as_slice().iter().take(standing).any(|holder| !holder.is_private && holder.holds(target))
     }
 }

@@ -9,7 +9,7 @@ use stockade_line_tests::{Executor, World, descendants, inits, kill, request, sk
 use stockade_proto::{Outcome, Request};
 
 use super::spares::says;
-use super::with_executor;
+use super::{with_executor, within};
 
 /// Enough for a stem to be there.
 const SOME: usize = 4;
@@ -71,6 +71,48 @@ fn the_walls_are_the_same() {
             assert_eq!(says(executor, request(world, &script)).await, first);
         }
     });
+}
+
+/// The same with the caller's own toolchains, if there are any, in the home.
+#[test]
+fn toolchains_are_where_they_would_be() {
+    within(async {
+        let world = World::with_own_toolchains();
+        let executor = Executor::start(&world, Vec::new()).await;
+        let look = "cut -d' ' -f4-6 /proc/self/mountinfo | sed 's,/[0-9]*//deleted,,' | sort; ls -lA ~ ~/.cargo; \
+            touch ~/.cargo/x ~/x ~/.cargo/bin/x ~/.rustup/x; find ~ -maxdepth 2 | sort";
+        let script = format!("{{ {look}; }} 2>&1 | sed 's/ [A-Z][a-z]* *[0-9]* [0-9:]* / /'");
+        let first = says(&executor, request(&world, &script)).await;
+        if await_stem(&executor, &world).await.is_none() {
+            return;
+        }
+        for _ in 0..SOME {
+            assert_eq!(says(&executor, request(&world, &script)).await, first);
+        }
+    });
+}
+
+/// A home that is shown as a whole lies over a toolchain in it, and what is masked there, in all of them alike.
+#[test]
+fn a_home_that_is_shown_is_the_same_in_all_of_them() {
+    for file in [".npmrc", "nothing-secret"] {
+        within(async {
+            let mut world = World::new();
+            let bin = world.base().join("home/.cargo/bin");
+            std::fs::create_dir_all(&bin).expect("a directory");
+            std::fs::write(bin.join(file), b"token").expect("a file");
+            world.set("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+            let executor = Executor::start(&world, Vec::new()).await;
+            executor.profile("home", "extends = \"default\"\nreadable = [\"~\"]").await;
+            let look = format!("ls -A ~/.cargo ~/.cargo/bin; cat ~/.cargo/bin/{file} 2>&1; true");
+            let asked = || Request { profile: "home".to_owned(), ..request(&world, &look) };
+            let first = says(&executor, asked()).await;
+            assert!(first.contains(file), "{first}");
+            for _ in 0..2 * SOME {
+                assert_eq!(says(&executor, asked()).await, first);
+            }
+        });
+    }
 }
 
 #[test]

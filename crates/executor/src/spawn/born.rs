@@ -1,0 +1,125 @@
+//! Sandboxes that are born of a stem ([`super::stem`]): ahead, for whoever comes, or for a request that waits.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use stockade_policy::{Ground, Object};
+use stockade_proto::Stdin;
+
+use super::encode::Given;
+use super::stem::{Awaited, Stem, Template};
+use super::{Parked, Running, StandsOn, control_pair, fault, input, output_pipe, refuse_limits, tree_kill};
+use crate::Abort;
+use crate::cgroup::{self, Entry, Group};
+use crate::kept::Kept;
+
+/// A sandbox that waits for its plan. None where there is none for it, or it can't do it.
+pub(crate) fn park_on(
+    template: Template,
+    stdin: Stdin,
+    host: Option<&cgroup::Host>,
+    kept: &Kept,
+) -> Option<Parked> {
+    if !can_be_born(template.ground(), host) {
+        return None;
+    }
+    let stem = kept.stems.find(&template, Given::of_this_host(host, false), &kept.mounts)?;
+    park_on_stem(&stem, template, stdin, host, kept, Awaited::Later)
+}
+
+/// Whether a stem is there for some plan of that ground and workspace.
+pub(crate) fn stem_stands(
+    ground: &Ground,
+    workspace: &Object,
+    host: Option<&cgroup::Host>,
+    kept: &Kept,
+) -> bool {
+    kept.stems.stand_on(ground, workspace, &kept.mounts) && can_be_born(ground, host)
+}
+
+/// The same for a request that waits for it, where there is a stem already.
+pub(crate) fn park_on_standing(
+    template: Template,
+    stdin: Stdin,
+    host: Option<&cgroup::Host>,
+    kept: &Kept,
+) -> Option<Parked> {
+    if !can_be_born(template.ground(), host) {
+        return None;
+    }
+    let stem = kept.stems.standing(&template, &kept.mounts)?;
+    park_on_stem(&stem, template, stdin, host, kept, Awaited::Now)
+}
+
+/// Whether its groups can be entered so.
+fn can_be_born(ground: &Ground, host: Option<&cgroup::Host>) -> bool {
+    let entry = entry_of_the_born(Given::of_this_host(host, false));
+    host.is_none_or(|host| host.takes(&ground.limits, tree_kill(ground), entry))
+}
+
+fn park_on_stem(
+    stem: &Arc<Stem>,
+    template: Template,
+    stdin: Stdin,
+    host: Option<&cgroup::Host>,
+    kept: &Kept,
+    awaited: Awaited,
+) -> Option<Parked> {
+    let given = Given::of_this_host(host, false);
+    let (limits, tree) = (template.ground().limits.clone(), tree_kill(template.ground()));
+    let stands_on = StandsOn::Template(template);
+    let entry = stands_on.entry(given);
+    let born = || {
+        let group = host.map(|host| host.begin(&limits, tree, entry, Some(&kept.groups)));
+        let group = group.transpose().map_err(refuse_limits)?;
+        let (running, pid) = born_of(stem, group, stdin, awaited)?;
+        let running = Some(running);
+        let mounts = Some(stem.mounts);
+        let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
+        parked.settle(pid, host)?;
+        Ok::<_, Abort>(parked)
+    };
+    // What is wrong is told by the sandbox that is made in its place.
+    let failed = |_: &Abort| {
+        // Not for what the host has too little of at the moment.
+        if !stem.is_well() {
+            kept.stems.forget(stem);
+        }
+    };
+    born().inspect_err(failed).ok()
+}
+
+fn born_of(
+    stem: &Stem,
+    group: Option<Group>,
+    stdin: Stdin,
+    awaited: Awaited,
+) -> Result<(Running, u32), Abort> {
+    let stdout = output_pipe()?;
+    let stderr = output_pipe()?;
+    let (own_stdin, init_stdin) = input(stdin)?;
+    let (control, init_control) = control_pair()?;
+    let network = stem.lend();
+    let fds = [init_stdin.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), init_control.as_fd()];
+    let cgroup = group.as_ref().and_then(Group::clone_fd);
+    let (pid, pidfd) = stem
+        .bear(fds, network.as_ref(), cgroup, awaited)
+        .map_err(|error| fault("the sandbox process could not be created", &error))?;
+    let running = Running {
+        pidfd,
+        control,
+        stdout: Some(stdout.ours),
+        stderr: Some(stderr.ours),
+        stdin: own_stdin,
+        group,
+        has_pid_namespace: true,
+        network,
+        live: None,
+    };
+    Ok((running, pid))
+}
+
+/// A root's stem is the sandbox's user, who has no right to root's groups: its inits go in by themselves.
+pub(super) const fn entry_of_the_born(given: Given) -> Entry {
+    if given.is_root { Entry::Doors } else { Entry::Birth }
+}
