@@ -13,7 +13,7 @@ use crate::Abort;
 use crate::cgroup::{self, Entry, Group};
 use crate::kept::Kept;
 
-/// A sandbox that waits for its plan. None where there is none for it, or it can't do it.
+/// A sandbox that waits for its plan. None where no stem is for it, or that one can't do it.
 pub(crate) fn park_on(
     template: Template,
     stdin: Stdin,
