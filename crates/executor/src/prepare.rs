@@ -14,7 +14,7 @@ use crate::cgroup;
 use crate::kept::Kept;
 use crate::lingering::Lingering;
 use crate::publish::Door;
-use crate::spawn::{Parked, Template};
+use crate::spawn::{Awaited, Parked, Template};
 use crate::survey::{Near, Outlook};
 use crate::{Abort, publish, spawn, survey};
 
@@ -61,7 +61,9 @@ impl Recipe {
     pub fn park(self, kept: &Kept) -> Result<Spare, Abort> {
         let host = if self.counted { Some(self.outlook.near().cgroups()?) } else { None };
         let host = host.as_deref();
-        let born = self.template.and_then(|template| spawn::park_on(template, self.stdin, host, kept));
+        let born = self
+            .template
+            .and_then(|template| spawn::park_on(template, self.stdin, host, kept, Awaited::Later));
         match born {
             Some(parked) => Ok(Spare(parked)),
             None => spawn::park(self.ground, self.stdin, host, Some(kept)).map(Spare),
@@ -125,7 +127,7 @@ impl Begun {
             None => {
                 let born = kept.and_then(|kept| {
                     let template = Template::of(&plan, &ground)?;
-                    spawn::park_on_standing(template, request.stdin, limits.as_deref(), kept)
+                    spawn::park_on(template, request.stdin, limits.as_deref(), kept, Awaited::Now)
                 });
                 born.map_or_else(park, Ok)?
             }

@@ -1,7 +1,6 @@
 //! Sandboxes that are born of a stem ([`super::stem`]): ahead, for whoever comes, or for a request that waits.
 
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 
 use stockade_policy::{Ground, Object};
 use stockade_proto::Stdin;
@@ -13,20 +12,6 @@ use crate::Abort;
 use crate::cgroup::{self, Entry, Group};
 use crate::kept::Kept;
 
-/// A sandbox that waits for its plan. None where no stem is for it, or that one can't do it.
-pub(crate) fn park_on(
-    template: Template,
-    stdin: Stdin,
-    host: Option<&cgroup::Host>,
-    kept: &Kept,
-) -> Option<Parked> {
-    if !can_be_born(template.ground(), host) {
-        return None;
-    }
-    let stem = kept.stems.find(&template, Given::of_this_host(host, false), &kept.mounts)?;
-    park_on_stem(&stem, template, stdin, host, kept, Awaited::Later)
-}
-
 /// Whether a stem is there for some plan of that ground and workspace.
 pub(crate) fn stem_stands(
     ground: &Ground,
@@ -37,42 +22,36 @@ pub(crate) fn stem_stands(
     kept.stems.stand_on(ground, workspace, &kept.mounts) && can_be_born(ground, host)
 }
 
-/// The same for a request that waits for it, where there is a stem already.
-pub(crate) fn park_on_standing(
-    template: Template,
-    stdin: Stdin,
-    host: Option<&cgroup::Host>,
-    kept: &Kept,
-) -> Option<Parked> {
-    if !can_be_born(template.ground(), host) {
-        return None;
-    }
-    let stem = kept.stems.standing(&template, &kept.mounts)?;
-    park_on_stem(&stem, template, stdin, host, kept, Awaited::Now)
-}
-
 /// Whether its groups can be entered so.
 fn can_be_born(ground: &Ground, host: Option<&cgroup::Host>) -> bool {
     let entry = entry_of_the_born(Given::of_this_host(host, false));
     host.is_none_or(|host| host.takes(&ground.limits, tree_kill(ground), entry))
 }
 
-fn park_on_stem(
-    stem: &Arc<Stem>,
+/// A sandbox that waits for its plan. None where no stem is for it, or that one can't do it; for a request that waits
+/// none is made.
+pub(crate) fn park_on(
     template: Template,
     stdin: Stdin,
     host: Option<&cgroup::Host>,
     kept: &Kept,
     awaited: Awaited,
 ) -> Option<Parked> {
+    if !can_be_born(template.ground(), host) {
+        return None;
+    }
     let given = Given::of_this_host(host, false);
+    let stem = match awaited {
+        Awaited::Now => kept.stems.standing(&template, &kept.mounts),
+        Awaited::Later => kept.stems.find(&template, given, &kept.mounts),
+    }?;
     let (limits, tree) = (template.ground().limits.clone(), tree_kill(template.ground()));
     let stands_on = StandsOn::Template(template);
     let entry = stands_on.entry(given);
     let born = || {
         let group = host.map(|host| host.begin(&limits, tree, entry, Some(&kept.groups)));
         let group = group.transpose().map_err(refuse_limits)?;
-        let (running, pid) = born_of(stem, group, stdin, awaited)?;
+        let (running, pid) = born_of(&stem, group, stdin, awaited)?;
         let running = Some(running);
         let mounts = Some(stem.mounts);
         let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
@@ -83,7 +62,7 @@ fn park_on_stem(
     let failed = |_: &Abort| {
         // Not for what the host has too little of at the moment.
         if !stem.is_well() {
-            kept.stems.forget(stem);
+            kept.stems.forget(&stem);
         }
     };
     born().inspect_err(failed).ok()

@@ -87,6 +87,11 @@ pub(super) fn give_identity(
 /// Whether init has failed: it says why before it ends and its `/proc` is closed to us, and the supervisor reads it. Not
 /// waited for: whatever else is wrong is told at once.
 pub(super) fn has_spoken(control: BorrowedFd<'_>) -> bool {
-    let mut control = [PollFd::new(&control, PollFlags::IN)];
-    matches!(poll(&mut control, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+    has_news(control) == Ok(true)
+}
+
+/// Of a process, that it ended; of a socket, that there is something to read, or nobody will write any more.
+pub(super) fn has_news(of: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let mut news = [PollFd::from_borrowed_fd(of, PollFlags::IN)];
+    Ok(poll(&mut news, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
 }

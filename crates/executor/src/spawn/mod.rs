@@ -16,7 +16,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{
@@ -36,12 +35,12 @@ use crate::live::Live;
 use crate::publish::Door;
 
 use born::entry_of_the_born;
-pub(crate) use born::{park_on, park_on_standing, stem_stands};
+pub(crate) use born::{park_on, stem_stands};
 use encode::Given;
-use identity::{give_identity, has_spoken, open_proc, prove_network};
+use identity::{give_identity, has_news, has_spoken, open_proc, prove_network};
 use network::Lent;
 pub(crate) use network::OwnNetworks;
-pub(crate) use stem::Template;
+pub(crate) use stem::{Awaited, Template};
 pub(crate) use stems::Stems;
 
 const INIT_NAME: &str = "stockade-init";
@@ -271,10 +270,7 @@ impl Parked {
         let fits = self.stands_on.ground().serves(ground)
             && self.stdin == stdin
             && self.mounts == kept.map(|kept| kept.mounts.now());
-        let alive = self.running.as_ref().is_some_and(|running| {
-            let mut end = [PollFd::new(&running.pidfd, PollFlags::IN)];
-            poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
-        });
+        let alive = self.running.as_ref().is_some_and(|running| has_news(running.pidfd.as_fd()) == Ok(false));
         (fits && alive).then_some(self)
     }
 

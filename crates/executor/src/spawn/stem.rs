@@ -19,7 +19,7 @@ use stockade_proto::{Mount, MountKind, Plan};
 use stockade_sys::Namespaces;
 
 use super::encode::{self, Given};
-use super::identity::{give_identity, open_proc};
+use super::identity::{give_identity, has_news, open_proc};
 use super::network::{Lent, Namespace, Networks};
 use super::{Foot, Newborn, borrowed, donate, fault, newborn, tell};
 use crate::Abort;
@@ -134,7 +134,7 @@ pub(crate) struct Stem {
 
 /// When an init that is to be born is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Awaited {
+pub(crate) enum Awaited {
     /// A request waits for it.
     Now,
     /// Some request may.
@@ -269,9 +269,7 @@ impl Stem {
     /// Starts an init. `stdio` and the control socket first, as an init that is exec'd has them.
     /// Alive, and its answers are those to our questions.
     pub(super) fn is_well(&self) -> bool {
-        let mut end = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let alive = poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0);
-        alive && !self.control().broken
+        has_news(self.pidfd.as_fd()) == Ok(false) && !self.control().broken
     }
 
     pub(super) fn bear(
