@@ -169,8 +169,6 @@ fn those_that_were_not_waiting_are_born_of_it_too() {
             for one in &running {
                 one.wait_for(Stream::Stdout, "on").await;
             }
-            let user =
-                |pid: u32| std::fs::metadata(format!("/proc/{pid}/ns/user")).ok().map(|found| found.ino());
             let (own, all) = (user(stem), inits(executor.running.pid()));
             assert!(all.len() >= MORE, "{all:?}");
             let others = all.iter().filter(|pid| own.is_none() || user(**pid) != own).count();
