@@ -18,8 +18,8 @@ pub(crate) fn until_born(context: &mut Context) -> Result<(), Failure> {
         drop_bounding_set()?;
     }
     context.inherited = Some(inherited()?);
-    // Somebody waits for an answer; for what is made here nobody does yet.
-    // Where that may not be, nobody is less eager than others.
+    // Somebody waits for an answer; for what is made here nobody does yet. No wall: where the host does not allow it,
+    // nobody is less eager than others.
     context.is_patient = change_eagerness(Eagerness::Usual, Eagerness::Patient).unwrap_or_default();
     context.say(FromInit::Done)?;
     loop {

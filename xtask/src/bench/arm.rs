@@ -65,7 +65,7 @@ impl Arm {
     }
 }
 
-/// What systemd gives a service: no locale, which bash would load files for.
+/// What systemd gives a service on a host that has set no locale, which bash would load files for.
 pub(super) fn service_environment() -> impl Iterator<Item = (&'static str, OsString)> {
     own_environment().filter(|(name, _)| *name != "LANG")
 }
