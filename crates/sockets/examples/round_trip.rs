@@ -213,7 +213,7 @@ fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error
             identity,
         })?;
         let diagnosis = stockade_sockets::diagnosis()?;
-        let mut awake = prepared.start(Sandbox { listener, landlock: None, diagnosis })?;
+        let mut awake = prepared.start(Sandbox { listener, landlock: None, diagnosis });
         awake.wake()?;
         supervisor = Some(awake);
     } else {

@@ -7,8 +7,9 @@
 //! Their time is the execution's: while more of it was used than there is, the leader receives no call, and who is in a
 //! long one waits in it (`Call::pay`).
 
+use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,6 +56,19 @@ pub(crate) struct Crew {
     on_duty: Mutex<usize>,
     /// One has left it.
     left: Condvar,
+}
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crew").field("listener", &self.ground.listener).finish_non_exhaustive()
+    }
+}
+
+/// What is to be found at a listener now: a call, or its end.
+pub(crate) fn found_at(listener: BorrowedFd<'_>) -> Result<PollFlags, Errno> {
+    let mut fds = [PollFd::from_borrowed_fd(listener, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(fds[0].revents())
 }
 
 /// What a thread is told to be.
@@ -244,16 +258,9 @@ impl Crew {
         Ok(())
     }
 
-    /// What is to be found at the listener now: a call, or its end.
-    pub(crate) fn found(&self) -> Result<PollFlags, Errno> {
-        let mut fds = [PollFd::new(&self.ground.listener, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-        Ok(fds[0].revents())
-    }
-
     /// Whether no thread is left that could call.
     fn is_empty(&self) -> Result<bool, Errno> {
-        let found = self.found()?;
+        let found = found_at(self.ground.listener.as_fd())?;
         Ok(found.contains(PollFlags::HUP) && !found.contains(PollFlags::IN))
     }
 

@@ -17,7 +17,7 @@ use stockade_sys::notify;
 use thiserror::Error;
 
 use crate::call::Ground;
-use crate::crew::Crew;
+use crate::crew::{Crew, found_at};
 use crate::decide::{Decide, Witness};
 use crate::identity::Identity;
 use crate::own::Own;
@@ -61,18 +61,10 @@ pub struct Sandbox {
 }
 
 /// A supervisor without a sandbox.
+#[derive(Debug)]
 pub struct Prepared {
     config: Config,
     identity: Option<Identity>,
-    proc: OwnedFd,
-    descriptors: Arc<OwnedFd>,
-    network: Option<u64>,
-}
-
-impl fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").field("config", &self.config).finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug, Error)]
@@ -98,22 +90,38 @@ pub enum StopError {
 
 /// Answers the waiting calls of one execution, once it is awake. Kill the tree before this goes: calls that nobody answers
 /// are ENOSYS.
+#[derive(Debug)]
 pub struct Supervisor {
-    crew: Arc<Crew>,
     state: State,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Many commands never call: what answering takes is made for those that do.
+#[derive(Debug)]
 enum State {
-    Asleep,
-    Awake,
+    Asleep(Box<(Prepared, Sandbox)>),
+    Awake(Arc<Crew>),
     /// Nobody is left who could call.
     Needless,
 }
 
-impl fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("listener", &self.crew.ground.listener).finish_non_exhaustive()
+/// What the threads share.
+struct Tools {
+    proc: OwnedFd,
+    descriptors: OwnedFd,
+    signals: [OwnedFd; 3],
+}
+
+impl Tools {
+    fn new() -> Result<Self, StartError> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let alarm =
+            || timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK);
+        let signals = || Ok([event()?, event()?, alarm()?]);
+        Ok(Self {
+            proc: open_proc("/proc")?,
+            descriptors: open_proc("/proc/self/fd")?,
+            signals: signals().map_err(|source| StartError::Descriptors { source })?,
+        })
     }
 }
 
@@ -130,34 +138,33 @@ fn own_network() -> Option<u64> {
 }
 
 impl Prepared {
-    /// Stands ready for the calls of this sandbox: many make none, and pay for no thread.
-    pub fn start(self, sandbox: Sandbox) -> Result<Supervisor, StartError> {
+    /// Stands ready for the calls of this sandbox.
+    pub fn start(self, sandbox: Sandbox) -> Supervisor {
         if notify::switch_on_one_cpu(sandbox.listener.as_fd()).is_err() {
             // Before 6.6: the same answers, a little later.
         }
-        let Self { config, identity, proc, descriptors, network } = self;
+        Supervisor { state: State::Asleep(Box::new((self, sandbox))) }
+    }
+
+    fn crew(self, sandbox: Sandbox, tools: Tools) -> Crew {
+        let Self { config, identity } = self;
         let ground = Ground {
             listener: sandbox.listener,
-            proc,
-            descriptors,
+            proc: tools.proc,
+            descriptors: Arc::new(tools.descriptors),
             execution: config.execution,
             decide: config.decide,
             witness: config.witness,
             charge: config.charge,
             identity,
-            network,
+            network: own_network(),
             landlock: sandbox.landlock,
             processes: Mutex::new(Processes::new()),
             own: Mutex::new(Own::new()),
             queued: Mutex::new(Queued::new(sandbox.diagnosis)),
             passing: AtomicUsize::new(0),
         };
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let alarm =
-            || timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK);
-        let descriptors = || Ok([event()?, event()?, alarm()?]);
-        let descriptors = descriptors().map_err(|source| StartError::Descriptors { source })?;
-        Ok(Supervisor { crew: Arc::new(Crew::new(ground, descriptors)), state: State::Asleep })
+        Crew::new(ground, tools.signals)
     }
 }
 
@@ -171,48 +178,62 @@ impl Supervisor {
         }
         notify::ready_for_interrupts().map_err(|source| StartError::Signal { source })?;
         let identity = config.identity.map(Identity::new);
-        let descriptors = Arc::new(open_proc("/proc/self/fd")?);
-        let (proc, network) = (open_proc("/proc")?, own_network());
-        Ok(Prepared { config, identity, proc, descriptors, network })
+        Ok(Prepared { config, identity })
     }
 
     /// While it sleeps: readable once [`Self::rise`] has something to do.
     pub fn asleep(&self) -> Option<BorrowedFd<'_>> {
-        (self.state == State::Asleep).then(|| self.crew.ground.listener.as_fd())
+        match &self.state {
+            State::Asleep(sleeping) => Some(sleeping.1.listener.as_fd()),
+            State::Awake(_) | State::Needless => None,
+        }
     }
 
     /// Wakes it if a call waits; lets it sleep for good if there will be none.
     pub fn rise(&mut self) -> Result<(), StartError> {
-        let found = self.crew.found().map_err(|source| StartError::Descriptors { source })?;
+        let Some(listener) = self.asleep() else { return Ok(()) };
+        let found = found_at(listener).map_err(|source| StartError::Descriptors { source })?;
         if found.contains(PollFlags::IN) {
             return self.wake();
         }
-        if found.contains(PollFlags::HUP) && self.state == State::Asleep {
+        if found.contains(PollFlags::HUP) {
             self.state = State::Needless;
         }
         Ok(())
     }
 
-    /// Starts the threads that answer. If that fails the tree must be killed, as [`Self::failed`] says.
+    /// Starts the threads that answer. If that fails the tree must be killed, as [`Self::failed`] may say.
     pub fn wake(&mut self) -> Result<(), StartError> {
-        if self.state == State::Awake {
+        let State::Asleep(_) = self.state else { return Ok(()) };
+        // Before the listener changes hands: as long as somebody has it, calls wait.
+        let tools = Tools::new()?;
+        let State::Asleep(sleeping) = std::mem::replace(&mut self.state, State::Needless) else {
             return Ok(());
-        }
-        self.state = State::Awake;
-        self.crew.begin().map_err(|source| {
-            self.crew.fail();
+        };
+        let (prepared, sandbox) = *sleeping;
+        let crew = Arc::new(prepared.crew(sandbox, tools));
+        self.state = State::Awake(Arc::clone(&crew));
+        crew.begin().map_err(|source| {
+            crew.fail();
             StartError::Threads { source }
         })
     }
 
-    /// Readable once the supervisor can't do its duty any more: then the tree must be killed.
-    pub fn failed(&self) -> BorrowedFd<'_> {
-        self.crew.failed.as_fd()
+    fn crew(&self) -> Option<&Crew> {
+        match &self.state {
+            State::Awake(crew) => Some(crew),
+            State::Asleep(_) | State::Needless => None,
+        }
+    }
+
+    /// Awake: readable once the supervisor can't do its duty any more. Then the tree must be killed.
+    pub fn failed(&self) -> Option<BorrowedFd<'_>> {
+        self.crew().map(|crew| crew.failed.as_fd())
     }
 
     /// Whether a socket was bound where others may have found it.
     pub fn bound_a_file(&self) -> bool {
-        self.crew.ground.own().had_file
+        self.crew().is_some_and(|crew| crew.ground.own().had_file)
     }
 
     /// Ends every thread. Calls that wait are answered EINTR if they were received, ENOSYS if not.
@@ -221,10 +242,11 @@ impl Supervisor {
     }
 
     fn wind_down(&self) -> bool {
-        self.crew.end();
+        let Some(crew) = self.crew() else { return true };
+        crew.end();
         let deadline = Instant::now() + STOP;
         loop {
-            if self.crew.wind_down(STOP_STEP) {
+            if crew.wind_down(STOP_STEP) {
                 return true;
             }
             if Instant::now() > deadline {
@@ -237,7 +259,7 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         // After `stop` nothing is left to do. Otherwise whoever dropped it has an error of its own to report.
-        if !self.crew.stopping.load(Ordering::SeqCst) {
+        if self.crew().is_some_and(|crew| !crew.stopping.load(Ordering::SeqCst)) {
             self.wind_down();
         }
     }

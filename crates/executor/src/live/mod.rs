@@ -115,8 +115,7 @@ impl Live {
         else {
             return Err(malformed());
         };
-        let started = prepared.start(Sandbox { listener, landlock, diagnosis });
-        self.sockets = Some(started.map_err(|error| fault("the supervisor of sockets can't start", &error))?);
+        self.sockets = Some(prepared.start(Sandbox { listener, landlock, diagnosis }));
         Ok(())
     }
 
@@ -187,7 +186,7 @@ impl Live {
 
     /// Readable once a supervisor can't do its duty: the tree must not go on without it.
     pub(crate) fn failed(&self) -> Option<BorrowedFd<'_>> {
-        self.sockets.as_ref().map(Supervisor::failed)
+        self.sockets.as_ref().and_then(Supervisor::failed)
     }
 
     /// What the walls' threads have used so far, on the command's behalf and outside of its cgroup.

@@ -125,7 +125,7 @@ fn a_killed_caller_is_let_go() {
     stage.child.kill().expect("killed");
     assert!(!end(&mut stage.child));
     let supervisor = stage.supervisor.take().expect("running");
-    assert!(!crate::stage::is_readable(supervisor.failed()));
+    assert!(!supervisor.failed().is_some_and(crate::stage::is_readable));
     let begun = Instant::now();
     supervisor.stop().expect("stopped");
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());

@@ -135,7 +135,7 @@ pub(crate) fn let_go(mut stage: Stage) {
     stage.child.kill().expect("killed");
     assert!(!end(&mut stage.child));
     let supervisor = stage.supervisor.take().expect("running");
-    assert!(!is_readable(supervisor.failed()));
+    assert!(!supervisor.failed().is_some_and(is_readable));
     let begun = Instant::now();
     supervisor.stop().expect("stopped");
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());

@@ -187,7 +187,7 @@ impl Stage {
         });
         let diagnosis = stockade_sockets::diagnosis().expect("the kernel has it");
         let sandbox = Sandbox { listener, landlock: outside.landlock, diagnosis };
-        let mut supervisor = prepared.and_then(|prepared| prepared.start(sandbox)).expect("started");
+        let mut supervisor = prepared.expect("prepared").start(sandbox);
         supervisor.wake().expect("awake");
         link.write_all(b"!").expect("the scene listens");
         Self { child, link, supervisor: Some(supervisor), charge, seen }
@@ -202,7 +202,7 @@ impl Stage {
     pub(crate) fn finish(mut self) -> Vec<UnixSocketOp> {
         let status = end(&mut self.child);
         let supervisor = self.supervisor.take().expect("running");
-        assert!(!is_readable(supervisor.failed()), "the supervisor failed");
+        assert!(!supervisor.failed().is_some_and(is_readable), "the supervisor failed");
         supervisor.stop().expect("stopped");
         assert!(status, "the scenario failed: its panic stands above");
         std::mem::take(&mut *self.seen.0.lock().expect("whole"))
