@@ -1,7 +1,9 @@
 //! Files and directories.
 
+use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::call::{call, nr};
 use crate::{CWD, Errno, Fd};
@@ -174,8 +176,35 @@ pub fn map_file(fd: &Fd) -> Result<&'static [u8], Errno> {
     Ok(unsafe { core::slice::from_raw_parts(address, size) })
 }
 
-/// Room for pointers (`argv`, `envp`), from the kernel, for the life of the process.
-pub(crate) fn map_words(count: usize) -> Result<&'static mut [usize], Errno> {
+/// Enough for most: a mapping from the kernel costs more than what is put into it.
+const OWN_WORDS: usize = 1024;
+
+/// Memory of the program's own, given out once, piece by piece.
+struct OwnWords {
+    words: UnsafeCell<[usize; OWN_WORDS]>,
+    given: AtomicUsize,
+}
+
+// SAFETY: every word is given to one caller, by an atomic count.
+unsafe impl Sync for OwnWords {}
+
+static OWN: OwnWords = OwnWords { words: UnsafeCell::new([0; OWN_WORDS]), given: AtomicUsize::new(0) };
+
+fn own_words(count: usize) -> Option<&'static mut [usize]> {
+    let room = |given: usize| given.checked_add(count).filter(|end| *end <= OWN_WORDS);
+    let start = OWN.given.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+    // SAFETY: `start` is within it.
+    let first = unsafe { OWN.words.get().cast::<usize>().add(start) };
+    // SAFETY: so is `start + count`; these words are given to nobody else, and they are as at the start: zero.
+    Some(unsafe { core::slice::from_raw_parts_mut(first, count) })
+}
+
+/// Room for pointers (`argv`, `envp`) for the life of the process.
+pub(crate) fn lasting_words(count: usize) -> Result<&'static mut [usize], Errno> {
+    own_words(count).map_or_else(|| map_words(count), Ok)
+}
+
+fn map_words(count: usize) -> Result<&'static mut [usize], Errno> {
     const PROT_READ_WRITE: usize = 3;
     const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
     let size = count.checked_mul(size_of::<usize>()).ok_or(Errno::INVAL)?.max(1);
@@ -186,7 +215,7 @@ pub(crate) fn map_words(count: usize) -> Result<&'static mut [usize], Errno> {
     Ok(unsafe { core::slice::from_raw_parts_mut(address, count) })
 }
 
-/// A list in memory of the kernel's, for the life of the process: there is no other.
+/// A list in memory that lasts as long as the process: there is no other.
 #[derive(Debug)]
 pub struct List<T: Copy + 'static> {
     slots: &'static mut [MaybeUninit<T>],
@@ -195,8 +224,8 @@ pub struct List<T: Copy + 'static> {
 
 impl<T: Copy> List<T> {
     pub fn with_room(count: usize) -> Result<Self, Errno> {
-        let words =
-            map_words(count.checked_mul(size_of::<T>()).ok_or(Errno::INVAL)?.div_ceil(size_of::<usize>()))?;
+        let size = count.checked_mul(size_of::<T>()).ok_or(Errno::INVAL)?;
+        let words = lasting_words(size.div_ceil(size_of::<usize>()))?;
         const { assert!(align_of::<T>() <= align_of::<usize>()) };
         // SAFETY: aligned for words, so for `T`; long enough for `count` of them; nobody else has it; and what is not
         // initialized is not claimed to be.

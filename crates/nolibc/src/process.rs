@@ -4,7 +4,7 @@ use core::arch::asm;
 use core::ffi::CStr;
 
 use crate::call::{call, ignore, int, nr};
-use crate::file::map_words;
+use crate::file::lasting_words;
 use crate::identity::prctl;
 use crate::{Errno, Fd};
 
@@ -219,13 +219,13 @@ pub fn spawn<T>(shared: &T, child: extern "C" fn(&T) -> !) -> Result<i32, Errno>
     }
 }
 
-/// Pointers to C strings, ended by null, in memory of the kernel's.
+/// Pointers to C strings, ended by null, for the life of the process.
 #[derive(Debug)]
 pub struct Pointers(&'static mut [usize]);
 
 impl Pointers {
     pub fn new<'a>(strings: impl ExactSizeIterator<Item = &'a CStr>) -> Result<Self, Errno> {
-        let words = map_words(strings.len() + 1)?;
+        let words = lasting_words(strings.len() + 1)?;
         for (slot, string) in words.iter_mut().zip(strings) {
             *slot = string.as_ptr() as usize;
         }
