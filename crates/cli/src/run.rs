@@ -151,7 +151,7 @@ fn carry_out(
         events: events.as_ref().map(|events| Destination::Descriptor(events.as_fd())),
         redactor,
     };
-    execute(ready, &identifier::execution(), io, &watch).map(Some)
+    execute(ready, &identifier::execution(), io, &watch).map(|executed| Some(executed.result))
 }
 
 /// Only translates: what is allowed is the planner's to say.
@@ -245,7 +245,7 @@ pub(crate) fn destination(path: Option<&OsString>) -> Result<Option<OwnedFd>, Re
     .transpose()
 }
 
-fn watch(arguments: &RunArguments) -> Result<Watch, Abort> {
+fn watch(arguments: &RunArguments) -> Result<Watch<'static>, Abort> {
     // Blocked and unread, they would leave a person without Ctrl-C.
     let signals = mask_for_descriptor(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(|error| {
@@ -256,7 +256,7 @@ fn watch(arguments: &RunArguments) -> Result<Watch, Abort> {
             )
         })?;
     let parent = if arguments.allow_orphan { None } else { parent() };
-    Ok(Watch { signals: Some(signals), parent, orders: None })
+    Ok(Watch { signals: Some(signals), parent, orders: None, at_start: None })
 }
 
 /// A pidfd and not PDEATHSIG: the latter fires when the thread that started us ends.

@@ -118,8 +118,12 @@ impl Execution {
     }
 
     pub(crate) fn turn(&self, phase: Phase) {
-        if let Phase::Running(_) = &phase {
-            self.started.get_or_init(|| (now_ms(), Instant::now()));
+        if let Phase::Running(started) = &phase {
+            // No earlier than it was dispatched, whatever the executor says.
+            let ago = Duration::from_micros(started.ago_us).min(self.dispatched.elapsed());
+            let since = Instant::now().checked_sub(ago).unwrap_or(self.dispatched);
+            let ago_ms = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+            self.started.get_or_init(|| (now_ms().saturating_sub(ago_ms), since));
         }
         self.phase.send_modify(|now| {
             if !matches!(now, Phase::Ended(_)) {
@@ -188,7 +192,8 @@ mod tests {
         let table = InHand::default();
         let execution = table.insert(ExecutionId::new(), "ana");
         assert_eq!(execution.age(Duration::ZERO), Age::Known, "nobody knows that it runs");
-        let started = Started { execution: String::new(), published: Vec::new(), warnings: Vec::new() };
+        let started =
+            Started { execution: String::new(), ago_us: 0, published: Vec::new(), warnings: Vec::new() };
         execution.turn(Phase::Running(Arc::new(started)));
         assert_eq!(execution.age(Duration::from_secs(3600)), Age::Young);
         let started_ms = execution.started_ms().unwrap();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stockade_proto::link::{Execute, Place, Started, Stop};
+use stockade_proto::link::{Ended, Execute, Place, Started, Stop};
 use stockade_proto::{Code, Command, Request};
 use stockade_store::ExecutionId;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -18,7 +18,7 @@ use crate::ending::Ending;
 use crate::execution::{Execution, Phase};
 use crate::principal::Principal;
 use crate::record::{Open, OpenedAs};
-use crate::telling::{self, Ended};
+use crate::telling;
 
 /// How a request came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -211,12 +211,17 @@ async fn carry_out(core: Arc<Core>, order: Order, open: Open, execution: Arc<Exe
     let about = core.telemetry.about(&order);
     let execute = Execute { execution: id.to_string(), request: order.request, place: order.place };
     let ending = match core.dispatch.execute(execute, output).await {
-        Ok(result) => Ending::Result(Box::new(result)),
+        Ok(Ended { started: word, result }) => {
+            if let Some(word) = word {
+                started(&core, word);
+            }
+            Ending::Result(Box::new(result))
+        }
         Err(denied) => Ending::NotRun(denied.why),
     };
     let (ending, over) = (Arc::new(ending), Instant::now());
     let output = core.record.close(ticket, execution.started_ms(), Arc::clone(&ending)).await;
-    telling::ended(&core, about, &execution, &Ended { ending: &ending, over });
+    telling::ended(&core, about, &execution, &telling::Ended { ending: &ending, over });
     drop(order.seat);
     core.in_hand.remove(id);
     execution.end(ending, output);
@@ -226,8 +231,8 @@ async fn carry_out(core: Arc<Core>, order: Order, open: Open, execution: Arc<Exe
 pub(crate) fn started(core: &Core, started: Started) {
     let Ok(id) = started.execution.parse::<ExecutionId>() else { return };
     let Some(execution) = core.in_hand.get(id) else { return };
-    telling::started(core, &execution);
     execution.turn(Phase::Running(Arc::new(started)));
+    telling::started(core, &execution);
     if let Some(by) = execution.take_stop() {
         let dispatch = core.dispatch.clone();
         tokio::spawn(async move {

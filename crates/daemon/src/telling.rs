@@ -16,7 +16,9 @@ pub(crate) struct Ended<'e> {
 
 /// Its sandbox is being built.
 pub(crate) fn started(core: &Core, execution: &Execution) {
-    core.metrics.spawned(execution.dispatched.elapsed());
+    if let Some(started) = execution.started() {
+        core.metrics.spawned(started.saturating_duration_since(execution.dispatched));
+    }
     core.events.started(execution);
 }
 

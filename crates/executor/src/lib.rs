@@ -28,9 +28,9 @@ pub use descriptors::raise_descriptors;
 pub use enforcement::{LayerFact, layer_facts, limits_want_a_scope, settle_limits};
 pub use kept::Kept;
 pub use prepare::{Beginning, Begun, Ready, Recipe, Spare, begin, begin_under, begin_with, check_ground};
-pub use spawn::find_init;
+pub use spawn::{Remains, find_init};
 pub use stream::{Destination, Input, Io};
-pub use supervise::{Order, OrderSender, Orders, Watch, orders};
+pub use supervise::{OnStart, Order, OrderSender, Orders, Watch, orders};
 
 /// Why there is no outcome: we said no, or we failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -50,8 +50,16 @@ impl From<ProfileError> for Abort {
     }
 }
 
-/// Runs one plan to its end. Whatever happens in between, nothing of it is left when this returns.
-pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Result<ExecutionResult, Abort> {
+/// How an execution ended, and what it stood on.
+#[derive(Debug)]
+pub struct Executed {
+    pub result: ExecutionResult,
+    pub remains: Remains,
+}
+
+/// Runs one plan to its end. Whatever happens in between, nobody of it is left when this returns; nothing but what
+/// [`Remains`] has yet to put away, and that is none of `stockade run`.
+pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch<'_>) -> Result<Executed, Abort> {
     let begun = Instant::now();
     let Ready { plan, parked, limits: host, doors, lingering, .. } = ready;
     let published = doors.iter().map(|door| door.at).collect();
@@ -66,7 +74,7 @@ pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Resu
     cleanup_faults.extend(supervised.lost_output);
     cleanup_faults.extend(swept.into_iter().flat_map(|swept| swept.faults).map(|fault| fault.to_string()));
     cleanup_faults.extend(holds.leave());
-    Ok(ExecutionResult {
+    let result = ExecutionResult {
         execution: execution.to_owned(),
         profile: plan.profile.clone(),
         command: plan.command.argv.clone(),
@@ -85,5 +93,6 @@ pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch) -> Resu
         traffic: supervised.seen.traffic,
         published,
         cleanup_faults,
-    })
+    };
+    Ok(Executed { result, remains: supervised.remains })
 }

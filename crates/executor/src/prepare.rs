@@ -25,7 +25,7 @@ pub struct Begun {
     profile: Resolved,
     needs: Needs,
     report: HostReport,
-    ground: Ground,
+    ground: Arc<Ground>,
     limits: Option<Arc<cgroup::Host>>,
     outlook: Arc<Outlook>,
 }
@@ -35,7 +35,7 @@ pub struct Begun {
 pub struct Ready {
     pub plan: Plan,
     pub(crate) parked: Parked,
-    ground: Ground,
+    ground: Arc<Ground>,
     pub(crate) limits: Option<Arc<cgroup::Host>>,
     pub(crate) doors: Vec<Door>,
     pub(crate) lingering: Option<Arc<Lingering>>,
@@ -49,7 +49,7 @@ pub struct Spare(Parked);
 /// How to make a [`Spare`].
 #[derive(Debug)]
 pub struct Recipe {
-    ground: Ground,
+    ground: Arc<Ground>,
     template: Option<Template>,
     stdin: Stdin,
     counted: bool,
@@ -75,8 +75,8 @@ impl Ready {
     pub fn recipe(&self) -> Recipe {
         let stdin = self.plan.stdio.stdin;
         let (counted, outlook) = (self.limits.is_some(), Arc::clone(&self.outlook));
-        let template = Template::of(&self.plan, &self.ground);
-        Recipe { ground: self.ground.clone(), template, stdin, counted, outlook }
+        let template = self.parked.template(&self.plan, &self.ground);
+        Recipe { ground: Arc::clone(&self.ground), template, stdin, counted, outlook }
     }
 
     /// Ports inside, with the host's ports that lead to them from now on.
@@ -108,7 +108,7 @@ impl Begun {
     /// a stem stands, the plan comes first.
     pub fn ready_on(self, spare: Option<Spare>, kept: Option<&Kept>) -> Result<Ready, Abort> {
         let Self { request, profile, needs, report, ground, limits, outlook } = self;
-        let park = || spawn::park(ground.clone(), request.stdin, limits.as_deref(), kept);
+        let park = || spawn::park(Arc::clone(&ground), request.stdin, limits.as_deref(), kept);
         let waiting = spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin, kept));
         // Born of a stem it is there sooner than if it were begun now; but that takes the plan.
         let stem_stands = || {
@@ -247,5 +247,6 @@ fn begin_from(
             }
         }
     }
+    let ground = Arc::new(ground);
     Ok(Beginning::Begun(Box::new(Begun { request, profile, needs, report, ground, limits, outlook })))
 }

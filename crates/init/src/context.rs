@@ -46,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) inherited: Option<Inherited>,
     /// Born of a stem, up to the `launch` stage: others go first.
     pub(crate) is_patient: bool,
+    /// Born of a stem, up to the `pivot` stage: what the stem keeps may be needed yet.
+    pub(crate) keeps_stash: bool,
     /// Whether the loopback of the network namespace is still to be brought up.
     pub(crate) loopback_down: bool,
     /// For a supervisor that obeys the same rules, from the `landlock` stage to the `verify` stage.
@@ -89,6 +91,7 @@ impl Context {
             root: None,
             inherited: None,
             is_patient: false,
+            keeps_stash: false,
             loopback_down: ground.has(wall::NET),
             ruleset: None,
             offered: [None, None],

@@ -81,6 +81,7 @@ fn be_born(context: &mut Context, birth: Birth) -> Result<(), Failure> {
     context.donations[4..birth.descriptors()].iter_mut().for_each(|donation| drop(donation.take()));
     close_all_from(CONTROL_FD.cast_unsigned() + 1)?;
     context.loopback_down = birth.network == BirthNetwork::New;
+    context.keeps_stash = birth.hides;
     if birth.awaited {
         hurry(context)?;
     }

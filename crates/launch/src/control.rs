@@ -97,6 +97,8 @@ pub struct Birth {
     pub cgroup: bool,
     /// Somebody waits for it already.
     pub awaited: bool,
+    /// Its launch may hide something, with what the stem keeps for that. Without, that is let go before.
+    pub hides: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,19 +115,27 @@ pub enum BirthNetwork {
 impl Birth {
     const CGROUP: u32 = 1 << 8;
     const AWAITED: u32 = 1 << 9;
+    const HIDES: u32 = 1 << 10;
 
     fn word(self) -> u32 {
         u32::from(self.network as u8)
             | if self.cgroup { Self::CGROUP } else { 0 }
             | if self.awaited { Self::AWAITED } else { 0 }
+            | if self.hides { Self::HIDES } else { 0 }
     }
 
     fn of_word(word: u32) -> Option<Self> {
-        let (cgroup, awaited) = (word & Self::CGROUP != 0, word & Self::AWAITED != 0);
+        let has = |flag| word & flag != 0;
+        let number = word & !(Self::CGROUP | Self::AWAITED | Self::HIDES);
         let network = [BirthNetwork::Inherited, BirthNetwork::New, BirthNetwork::Given]
             .into_iter()
-            .find(|network| u32::from(*network as u8) == word & !(Self::CGROUP | Self::AWAITED))?;
-        Some(Self { network, cgroup, awaited })
+            .find(|network| u32::from(*network as u8) == number)?;
+        Some(Self {
+            network,
+            cgroup: has(Self::CGROUP),
+            awaited: has(Self::AWAITED),
+            hides: has(Self::HIDES),
+        })
     }
 
     /// Descriptors in its packet.

@@ -7,10 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Cancel, Fault, Layer, PublishedPort, Refusal, Request};
+use crate::{Bytes, Cancel, ExecutionResult, Fault, Layer, PublishedPort, Refusal, Request};
 
 /// Both sides must have the same: they are installed together.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The descriptors that an executor is born with: its stdin and stdout, which also survive sudo.
 pub const LINK_FD: i32 = 0;
@@ -29,7 +29,8 @@ pub mod method {
     pub const SHUTDOWN: &str = "shutdown";
     /// Other terms than those of hello, for executions that come from now on.
     pub const TERMS: &str = "terms";
-    /// The executor's notification that the plan is made and its sandbox is being built.
+    /// The executor's notification that the plan is made and its sandbox is being built. Of an execution that ends
+    /// within moments, the same is in its answer.
     pub const STARTED: &str = "started";
 }
 
@@ -123,8 +124,19 @@ pub struct Place {
 #[serde(deny_unknown_fields)]
 pub struct Started {
     pub execution: String,
+    /// Since then.
+    pub ago_us: u64,
     pub published: Vec<PublishedPort>,
     pub warnings: Vec<String>,
+}
+
+/// The answer to [`Execute`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ended {
+    /// None where the notification has told it.
+    pub started: Option<Started>,
+    pub result: ExecutionResult,
 }
 
 /// Why there is no result.

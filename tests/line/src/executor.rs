@@ -17,7 +17,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stockade_frames::{HEADER, Header, Stream};
-use stockade_proto::link::{self, Execute, Greeting, Hello, NotRun, Owner, ServiceProfile, Started, method};
+use stockade_proto::link::{
+    self, Ended, Execute, Greeting, Hello, NotRun, Owner, ServiceProfile, Started, method,
+};
 use stockade_proto::{Bytes, Command as Words, ExecutionResult, Request, Stdin};
 use stockade_rpc::{CallError, Connection, Context, Error, Framing, Limits, Params, Peer, Service, Speak};
 use tokio::task::JoinHandle;
@@ -168,9 +170,16 @@ impl Executor {
 
     /// Without a donation.
     pub fn execute_as(&self, id: String, output: PathBuf, request: Request) -> Execution {
-        let (peer, execution) = (self.peer.clone(), id.clone());
-        let answer =
-            tokio::spawn(async move { call(&peer, method::EXECUTE, &execute(execution, request)).await });
+        let (peer, execution, notes) = (self.peer.clone(), id.clone(), self.notes.clone());
+        let answer = tokio::spawn(async move {
+            let ended: Ended = call(&peer, method::EXECUTE, &execute(execution, request)).await?;
+            if let Some(started) = ended.started {
+                let word = serde_json::to_value(started).expect("a word of the link");
+                let mut notes = notes.0.lock().unwrap_or_else(PoisonError::into_inner);
+                notes.push((method::STARTED.to_owned(), word));
+            }
+            Ok(ended.result)
+        });
         Execution { id, output, answer }
     }
 

@@ -90,7 +90,7 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Trial<'g> {
     pub(super) ground: &'g Ground,
-    watch: Watch,
+    watch: Watch<'static>,
     redactor: Redactor,
 }
 
@@ -147,14 +147,14 @@ fn contents(mut file: File) -> Result<String, Stop> {
 }
 
 /// From here on a signal ends the next probe and, by way of `Stop`, doctor; nothing is left lying about.
-pub(super) fn watch() -> Result<Watch, Stop> {
+pub(super) fn watch() -> Result<Watch<'static>, Stop> {
     let signals = mask_for_descriptor(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(|error| fault("signals can't be watched", &error))?;
-    Ok(Watch { signals: Some(signals), parent: None, orders: None })
+    Ok(Watch { signals: Some(signals), parent: None, orders: None, at_start: None })
 }
 
 impl<'g> Trial<'g> {
-    pub(super) fn new(ground: &'g Ground, watch: Watch) -> Result<Self, Stop> {
+    pub(super) fn new(ground: &'g Ground, watch: Watch<'static>) -> Result<Self, Stop> {
         let redactor = secrets::redactor(&[], &[]).map_err(Abort::from)?;
         Ok(Self { ground, watch, redactor })
     }
@@ -181,7 +181,7 @@ impl<'g> Trial<'g> {
         };
         match execute(ready, &identifier::execution(), io, &self.watch) {
             Err(abort) => Ok(Err(abort.into())),
-            Ok(result) => judge(result, work, &contents(stdout)?, &contents(stderr)?),
+            Ok(executed) => judge(executed.result, work, &contents(stdout)?, &contents(stderr)?),
         }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use stockade_proto::link::{self, Execute, Greeting, NotRun, Shutdown, Stop, Write, method};
-use stockade_proto::{Code, ExecutionResult};
+use stockade_proto::Code;
+use stockade_proto::link::{self, Ended, Execute, Greeting, NotRun, Shutdown, Stop, Write, method};
 use stockade_rpc::{CallError, Peer};
 use tokio::sync::{Semaphore, watch};
 use tracing::error;
@@ -87,7 +87,7 @@ impl Dispatch {
     }
 
     /// Lasts as long as the execution. `output` is handed over; whatever it writes goes there.
-    pub async fn execute(&self, execute: Execute, output: File) -> Result<ExecutionResult, Denied> {
+    pub async fn execute(&self, execute: Execute, output: File) -> Result<Ended, Denied> {
         let link = self.executor().await?;
         let handed = link.donations.send(&execute.execution, OwnedFd::from(output)).await;
         handed.map_err(|_| lost("the executor can't be reached"))?;

@@ -29,7 +29,7 @@ while True:
     for line in filter(None, lines):
         message = json.loads(line)
         if message.get("method") == "hello":
-            answer(message, {"version": 1, "pid": os.getpid(), "layers": []})
+            answer(message, {"version": message["params"]["version"], "pid": os.getpid(), "layers": []})
         elif "id" in message:
             answer(message, {})
         note({"method": message.get("method"), "params": message.get("params")})

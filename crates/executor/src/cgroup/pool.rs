@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use stockade_proto::Limits;
 
 use super::error::CgroupError;
-use super::group::{Before, Group};
+use super::group::{Before, Group, Part};
 use super::layout::{Controller, Layout, TreeKill, Version};
 use super::{Entry, Host};
 
@@ -129,6 +129,13 @@ fn stands(host: &Host, layout: &Layout, group: &Group) -> bool {
 }
 
 impl Group {
+    /// Whether another execution may get it, as far as that is known without a look at its counters.
+    pub fn may_be_kept(&self) -> bool {
+        let is_fit =
+            |part: &Part| !(part.version == Version::V2 && part.controllers.contains(&Controller::Memory));
+        self.home.is_some() && !self.killed.load(Ordering::Relaxed) && self.parts.iter().all(is_fit)
+    }
+
     /// The tree must be gone. Removed, or kept for another execution.
     pub fn leave(mut self) -> Result<(), CgroupError> {
         let Some(home) = self.home.take() else { return self.remove() };

@@ -1,14 +1,16 @@
 //! One execution on a thread of its own, from the request to the result: ready → execute → end. Init dies with
-//! the thread that started it, so the thread stays until nothing of the execution is left.
+//! the thread that started it, so the thread stays until nothing of the execution is left. What it stood on is put away
+//! when it has been answered.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use stockade_executor::{
-    Abort, Destination, Input, Io, Kept, Orders, Recipe, Spare, Watch, execute, redacted,
+    Abort, Destination, Executed, Input, Io, Kept, OnStart, Orders, Recipe, Remains, Spare, Watch, execute,
+    redacted,
 };
 use stockade_frames::{Frames, Stream};
 use stockade_proto::link::{Place as Workspace, Started};
@@ -35,39 +37,44 @@ pub(super) struct Carriage {
 /// Whom to tell. Nobody may be listening any more.
 #[derive(Debug)]
 pub(super) struct Tell {
-    pub(super) started: oneshot::Sender<Started>,
+    /// With the time of it.
+    pub(super) started: oneshot::Sender<(Started, Instant)>,
     pub(super) ended: oneshot::Sender<Result<ExecutionResult, Abort>>,
 }
 
-/// Says how to make the next sandbox of this kind, if there was one.
-pub(super) fn carry(job: Job, spare: Option<Spare>, kept: &Kept) -> Option<Recipe> {
+/// Says how to make the next sandbox of this kind, when the command runs in this one.
+pub(super) fn carry(job: Job, spare: Option<Spare>, kept: &Kept, another: &dyn Fn(Recipe)) {
     let Job { carriage, tell, place } = job;
-    let mut recipe = None;
-    let ended = carriage.carry(tell.started, spare, kept, &mut recipe);
+    let (ended, remains) = match carriage.carry(tell.started, spare, kept, another) {
+        Ok((result, remains)) => (Ok(result), Some(remains)),
+        Err(abort) => (Err(abort), None),
+    };
     // Unknown before it is answered, gone after.
     place.leave();
     match tell.ended.send(ended) {
-        Ok(()) | Err(_) => drop(place),
+        Ok(()) | Err(_) => {}
     }
-    recipe
+    drop(remains);
+    drop(place);
 }
 
 impl Carriage {
     fn carry(
         self,
-        started: oneshot::Sender<Started>,
+        started: oneshot::Sender<(Started, Instant)>,
         spare: Option<Spare>,
         kept: &Kept,
-        recipe: &mut Option<Recipe>,
-    ) -> Result<ExecutionResult, Abort> {
+        another: &dyn Fn(Recipe),
+    ) -> Result<(ExecutionResult, Remains), Abort> {
         let Self { execution, request, place, source, redactor, output, stdin, orders } = self;
         let frames = RefCell::new(Frames::new(output, Instant::now()));
         let ended = source.ready(request, place, spare, kept).and_then(|ready| {
-            *recipe = Some(ready.recipe());
+            let recipe = Cell::new(Some(ready.recipe()));
             let warnings = ready.plan.warnings.iter().map(|warning| redacted::text(&redactor, warning));
             let published = ready.published().collect();
-            let word = Started { execution: execution.clone(), published, warnings: warnings.collect() };
-            match started.send(word) {
+            let warnings = warnings.collect();
+            let word = Started { execution: execution.clone(), ago_us: 0, published, warnings };
+            match started.send((word, Instant::now())) {
                 Ok(()) | Err(_) => {}
             }
             let io = Io {
@@ -77,12 +84,14 @@ impl Carriage {
                 events: Some(Destination::Frames(&frames, Stream::Event)),
                 redactor: &redactor,
             };
-            let watch = Watch { signals: None, parent: None, orders: Some(orders) };
+            let at_start = || recipe.take().into_iter().for_each(another);
+            let at_start = Some(OnStart(&at_start));
+            let watch = Watch { signals: None, parent: None, orders: Some(orders), at_start };
             execute(ready, &execution, io, &watch).inspect_err(|_| source.failed())
         });
         let finished = frames.into_inner().end();
         match ended {
-            Ok(result) => {
+            Ok(Executed { result, remains }) => {
                 if let Outcome::LaunchFailed { .. } = result.outcome {
                     source.failed();
                 }
@@ -93,7 +102,7 @@ impl Carriage {
                     result.exit_code = exit::FAULT;
                     result.truncated = true;
                 }
-                Ok(result)
+                Ok((result, remains))
             }
             Err(abort) => Err(redacted::abort(&redactor, abort)),
         }

@@ -9,9 +9,10 @@ use serde_json::json;
 use stockade_executor::survey::ServiceProfiles;
 use stockade_executor::{Abort, LayerFact, layer_facts, orders};
 use stockade_proto::link::{
-    self, Execute, Greeting, Hello, ID_LIMIT, LayerState, NotRun, Shutdown, Stop, Terms, Write, error, method,
+    self, Ended, Execute, Greeting, Hello, ID_LIMIT, LayerState, NotRun, Shutdown, Started, Stop, Terms,
+    Write, error, method,
 };
-use stockade_proto::{Bytes, Cancel, Code, ExecutionResult, Fault, Layer, Stdin as Piping};
+use stockade_proto::{Bytes, Cancel, Code, Fault, Layer, Stdin as Piping};
 use stockade_redact::Redactor;
 use stockade_rpc::{Context, Error, Limits, Params, RawValue, Service, to_raw_value};
 use tokio::sync::oneshot;
@@ -23,6 +24,8 @@ use super::source::Source;
 use super::stdin::{NotWritten, Stdin};
 use super::workers::{Job, Workers};
 
+/// That one has begun is told with its result, if that takes no longer: each word wakes two processes.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// When one of many executions may have ended.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// A service has a handful.
@@ -135,21 +138,36 @@ impl Link {
     }
 
     async fn execute(&self, asked: Execute, source: Arc<Source>, context: &Context) -> Result<Text, Error> {
-        let (tell, started, ended) = {
+        let (tell, started, mut ended) = {
             let (started, hear_started) = oneshot::channel();
             let (ended, hear_ended) = oneshot::channel();
             (Tell { started, ended }, hear_started, hear_ended)
         };
         self.begin(asked, source, tell)?;
+        let early = tokio::time::timeout(PATIENCE, &mut ended).await;
         // An error: it was not run.
-        if let Ok(word) = started.await {
-            match context.peer().notify(method::STARTED, &word).await {
-                // An error: the link is over, and so is the execution.
-                Ok(()) | Err(_) => {}
+        let started = started.await.ok().map(|(word, since)| {
+            let ago_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+            Started { ago_us, ..word }
+        });
+        let (started, ended) = match early {
+            Ok(ended @ Ok(Ok(_))) => (started, ended),
+            other => {
+                if let Some(word) = started {
+                    match context.peer().notify(method::STARTED, &word).await {
+                        // An error: the link is over, and so is the execution.
+                        Ok(()) | Err(_) => {}
+                    }
+                }
+                let ended = match other {
+                    Ok(ended) => ended,
+                    Err(_) => ended.await,
+                };
+                (None, ended)
             }
-        }
-        match ended.await {
-            Ok(Ok(result)) => fitting(result),
+        };
+        match ended {
+            Ok(Ok(result)) => fitting(Ended { started, result }),
             Ok(Err(abort)) => Err(not_run(abort)),
             // Its thread ended without a word.
             Err(_) => Err(Error::internal()),
@@ -241,22 +259,22 @@ fn done() -> Result<Text, Error> {
 }
 
 /// An answer has to fit a frame: the daemon knows the command that it sent, and events tell all that was blocked.
-fn fitting(mut result: ExecutionResult) -> Result<Text, Error> {
+fn fitting(mut ended: Ended) -> Result<Text, Error> {
     const MOST_BLOCKED: usize = 64;
     let fits = |text: &RawValue| text.get().len() + ENVELOPE <= Limits::link().frame;
-    let whole = text(&result)?;
+    let whole = text(&ended)?;
     if fits(&whole) {
         return Ok(whole);
     }
-    result.command.truncate(1);
-    let short = text(&result)?;
+    ended.result.command.truncate(1);
+    let short = text(&ended)?;
     if fits(&short) {
         return Ok(short);
     }
-    result.command.clear();
-    result.blocked.truncate(MOST_BLOCKED);
-    result.traffic.truncate(MOST_BLOCKED);
-    text(&result)
+    ended.result.command.clear();
+    ended.result.blocked.truncate(MOST_BLOCKED);
+    ended.result.traffic.truncate(MOST_BLOCKED);
+    text(&ended)
 }
 
 fn no_place(why: NoPlace) -> Error {

@@ -1,20 +1,22 @@
 //! The threads that executions run on. Init dies with the thread that started it, so a sandbox that waits for its
-//! plan waits on a thread of its own: when an execution has been answered, its thread parks another init on the same
-//! ground, and the next request of that profile finds it there. A spare holds nothing of an execution, is used once,
-//! and is let go when it waited too long.
+//! plan waits on a thread of its own: while a command runs, another thread parks an init on the same ground, and the next
+//! request of that profile finds it there. A spare holds nothing of an execution, is used once, and is let go when it
+//! waited too long.
 
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stockade_executor::Kept;
+use stockade_executor::{Kept, Recipe};
 
 use super::carry::{Carriage, Tell, carry};
 use super::executions::Place;
 
 /// Spares at once: what a burst of requests finds ready. Each is a process, its namespaces and its groups.
 const MOST: usize = 8;
+/// Threads that wait with empty hands.
+const MOST_RESTING: usize = 32;
 /// What is on the host may change: a spare sees mounts as they were when it was parked.
 const AGE: Duration = Duration::from_secs(30);
 
@@ -24,6 +26,22 @@ pub(super) struct Job {
     pub(super) carriage: Carriage,
     pub(super) tell: Tell,
     pub(super) place: Place,
+}
+
+/// What a thread can be asked to do.
+#[derive(Debug)]
+enum Task {
+    Run(Box<Job>),
+    /// Make a spare for that profile, and wait with it.
+    Park(String, Box<Recipe>),
+}
+
+/// What a thread that has done its task brings along.
+#[derive(Debug)]
+enum Spared {
+    Nothing,
+    /// The profile of its spare, if that could be made.
+    Tried(Option<String>),
 }
 
 #[derive(Debug)]
@@ -36,8 +54,10 @@ pub(super) struct Workers {
 
 #[derive(Debug, Default)]
 struct State {
-    idle: Vec<Idle>,
-    /// Those about to be.
+    waiting: Vec<Waiting>,
+    /// Those that carry an execution.
+    running: usize,
+    /// Spares that are being made.
     parking: usize,
     threads: usize,
     /// Numbers the threads.
@@ -45,12 +65,25 @@ struct State {
     closed: bool,
 }
 
-/// A thread with a spare, waiting for a request.
+/// A thread that has nothing to do.
 #[derive(Debug)]
-struct Idle {
+struct Waiting {
     thread: u64,
-    profile: String,
-    give: SyncSender<Job>,
+    /// Of its spare, if it has one.
+    profile: Option<String>,
+    give: SyncSender<Task>,
+}
+
+impl State {
+    fn spares(&self) -> usize {
+        self.waiting.iter().filter(|waiting| waiting.profile.is_some()).count()
+    }
+
+    /// The newest first: its mounts are, and its memory is in the caches.
+    fn take(&mut self, profile: Option<&str>) -> Option<Waiting> {
+        let at = self.waiting.iter().rposition(|waiting| waiting.profile.as_deref() == profile)?;
+        Some(self.waiting.remove(at))
+    }
 }
 
 impl Workers {
@@ -62,9 +95,44 @@ impl Workers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// On a thread that waits with a spare of that profile, or on a new one.
+    /// On a thread that waits with a spare of that profile, or on any other.
     pub(super) fn run(self: &Arc<Self>, job: Job) -> io::Result<()> {
-        let Some(job) = self.hand_over(job) else { return Ok(()) };
+        let waiting = {
+            let mut state = self.state();
+            state.running += 1;
+            let spare = state.take(Some(&job.carriage.request.profile));
+            spare.or_else(|| state.take(None))
+        };
+        let given = self.give(waiting, Task::Run(Box::new(job)));
+        given.inspect_err(|_| self.state().running -= 1)
+    }
+
+    /// A spare like the sandbox that a command runs in by now: one for each that runs, up to a bound. Whoever ran beside it is
+    /// likely to come again beside it.
+    fn park_another(self: &Arc<Self>, profile: &str, recipe: Recipe) {
+        let resting = {
+            let mut state = self.state();
+            if state.closed || state.spares() + state.parking >= state.running.min(MOST) {
+                return;
+            }
+            state.parking += 1;
+            state.take(None)
+        };
+        if self.give(resting, Task::Park(profile.to_owned(), Box::new(recipe))).is_err() {
+            // The next request makes its own.
+            self.state().parking -= 1;
+        }
+    }
+
+    /// To a thread that is off the list, and so waits for this; without one, to a new one.
+    fn give(self: &Arc<Self>, waiting: Option<Waiting>, task: Task) -> io::Result<()> {
+        let refused = match waiting {
+            Some(waiting) => waiting.give.try_send(task).err(),
+            None => Some(TrySendError::Disconnected(task)),
+        };
+        let Some(TrySendError::Full(task) | TrySendError::Disconnected(task)) = refused else {
+            return Ok(());
+        };
         let number = {
             let mut state = self.state();
             state.threads += 1;
@@ -74,76 +142,70 @@ impl Workers {
         let workers = Arc::clone(self);
         let thread = std::thread::Builder::new().name("execution".to_owned());
         let begun = thread.spawn(move || {
-            workers.work(number, job);
+            workers.work(number, task);
             workers.leave();
         });
         begun.map(drop).inspect_err(|_| self.leave())
     }
 
-    /// The newest first: its mounts are. Gives the job back if nobody takes it.
-    fn hand_over(&self, job: Job) -> Option<Job> {
-        let mut state = self.state();
-        let at = state.idle.iter().rposition(|idle| idle.profile == job.carriage.request.profile);
-        let Some(at) = at else { return Some(job) };
-        let idle = state.idle.remove(at);
-        drop(state);
-        // It is off the list, so it waits for this, and there is room.
-        idle.give.try_send(job).err().map(|refused| match refused {
-            std::sync::mpsc::TrySendError::Full(job) | std::sync::mpsc::TrySendError::Disconnected(job) => {
-                job
-            }
-        })
-    }
-
-    fn work(&self, number: u64, first: Job) {
-        let (mut job, mut spare) = (Some(first), None);
-        while let Some(next) = job.take() {
-            let profile = next.carriage.request.profile.clone();
-            let recipe = carry(next, spare.take(), &self.kept);
-            let Some(recipe) = recipe.filter(|_| self.begin_parking()) else { return };
-            // A host that has no room for a spare says so to the next request.
-            let parked = recipe.park(&self.kept);
-            let Some(jobs) = self.end_parking(parked.is_ok().then_some((number, profile))) else { return };
-            let Ok(parked) = parked else { return };
-            job = self.next(number, &jobs);
-            spare = Some(parked).filter(|_| job.is_some());
+    fn work(self: &Arc<Self>, number: u64, first: Task) {
+        let (mut task, mut spare) = (Some(first), None);
+        while let Some(next) = task.take() {
+            let spared = match next {
+                Task::Run(job) => {
+                    let profile = job.carriage.request.profile.clone();
+                    carry(*job, spare.take(), &self.kept, &|recipe| self.park_another(&profile, recipe));
+                    Spared::Nothing
+                }
+                Task::Park(profile, recipe) => {
+                    // A host that has no room for a spare says so to the next request.
+                    spare = recipe.park(&self.kept).ok();
+                    Spared::Tried(spare.is_some().then_some(profile))
+                }
+            };
+            task = self.rest(number, spared).and_then(|tasks| self.next(number, &tasks));
         }
     }
 
-    /// Not where enough wait already, or nobody will come.
-    fn begin_parking(&self) -> bool {
+    /// Puts the thread among those that wait.
+    fn rest(&self, thread: u64, spared: Spared) -> Option<Receiver<Task>> {
         let mut state = self.state();
-        let room = !state.closed && state.idle.len() + state.parking < MOST;
-        state.parking += usize::from(room);
-        room
+        let profile = match spared {
+            Spared::Nothing => {
+                state.running -= 1;
+                None
+            }
+            Spared::Tried(profile) => {
+                // Under the same lock: it is counted as the one or the other.
+                state.parking -= 1;
+                profile
+            }
+        };
+        let resting = state.waiting.len() - state.spares();
+        if state.closed || (profile.is_none() && resting >= MOST_RESTING) {
+            return None;
+        }
+        let (give, tasks) = sync_channel(1);
+        state.waiting.push(Waiting { thread, profile, give });
+        Some(tasks)
     }
 
-    /// Puts the thread among those who wait, if it has a spare.
-    fn end_parking(&self, waits: Option<(u64, String)>) -> Option<Receiver<Job>> {
-        let mut state = self.state();
-        state.parking -= 1;
-        let (thread, profile) = waits.filter(|_| !state.closed)?;
-        let (give, jobs) = sync_channel(1);
-        state.idle.push(Idle { thread, profile, give });
-        Some(jobs)
-    }
-
-    fn next(&self, number: u64, jobs: &Receiver<Job>) -> Option<Job> {
-        match jobs.recv_timeout(AGE) {
-            Ok(job) => return Some(job),
+    fn next(&self, number: u64, tasks: &Receiver<Task>) -> Option<Task> {
+        match tasks.recv_timeout(AGE) {
+            Ok(task) => return Some(task),
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) => {}
         }
         let mut state = self.state();
-        match state.idle.iter().position(|idle| idle.thread == number) {
+        match state.waiting.iter().position(|waiting| waiting.thread == number) {
             Some(at) => {
-                state.idle.remove(at);
+                state.waiting.remove(at);
                 None
             }
-            // Chosen just now: the job is on its way.
+            // Chosen just now: the task is on its way.
             None => {
                 drop(state);
-                jobs.recv().ok()
+                tasks.recv().ok()
             }
         }
     }
@@ -157,7 +219,7 @@ impl Workers {
     pub(super) fn close(&self, within: Duration) {
         let mut state = self.state();
         state.closed = true;
-        state.idle.clear();
+        state.waiting.clear();
         match self.left.wait_timeout_while(state, within, |state| state.threads > 0) {
             // What is left dies with this process.
             Ok(_) | Err(_) => {}

@@ -46,14 +46,13 @@ pub(crate) fn park_on(
         Awaited::Later => kept.stems.find(&template, given, &kept.mounts),
     }?;
     let (limits, tree) = (template.ground().limits.clone(), tree_kill(template.ground()));
-    let stands_on = StandsOn::Template(template);
-    let entry = stands_on.entry(given);
+    let entry = entry_of_the_born(given);
     let born = || {
         let group = host.map(|host| host.begin(&limits, tree, entry, Some(&kept.groups)));
         let group = group.transpose().map_err(refuse_limits)?;
-        let (running, pid) = born_of(&stem, group, stdin, awaited)?;
+        let (running, pid) = born_of(&stem, &template, group, stdin, awaited)?;
         let running = Some(running);
-        let mounts = Some(stem.mounts);
+        let (mounts, stands_on) = (Some(stem.mounts), StandsOn::Template(template));
         let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
         parked.settle(pid, host)?;
         Ok::<_, Abort>(parked)
@@ -70,6 +69,7 @@ pub(crate) fn park_on(
 
 fn born_of(
     stem: &Stem,
+    template: &Template,
     group: Option<Group>,
     stdin: Stdin,
     awaited: Awaited,
@@ -82,7 +82,7 @@ fn born_of(
     let fds = [init_stdin.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), init_control.as_fd()];
     let cgroup = group.as_ref().and_then(Group::clone_fd);
     let (pid, pidfd) = stem
-        .bear(fds, network.as_ref(), cgroup, awaited)
+        .bear(fds, network.as_ref(), cgroup, awaited, template)
         .map_err(|error| fault("the sandbox process could not be created", &error))?;
     let running = Running {
         pidfd,
@@ -94,6 +94,7 @@ fn born_of(
         has_pid_namespace: true,
         network,
         live: None,
+        mount_namespace: None,
     };
     Ok((running, pid))
 }

@@ -15,8 +15,9 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, statx};
+use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, openat, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
@@ -64,6 +65,43 @@ pub(crate) struct Running {
     pub(crate) network: Option<Lent>,
     /// None until it is launched.
     pub(crate) live: Option<Live>,
+    /// Held, it ends when this is closed, and not with init. Only of one that is born of a stem.
+    pub(crate) mount_namespace: Option<OwnedFd>,
+}
+
+/// What is left of a sandbox whose processes are gone. Dropped, it is put away.
+#[derive(Debug)]
+pub struct Remains {
+    /// The kernel takes its time to take them apart.
+    mounts: Option<OwnedFd>,
+    group: Option<Group>,
+    network: Option<Lent>,
+}
+
+/// Files and whatever else a sandbox had in memory: what is more takes long enough to be waited for.
+const LITTLE_BYTES: u64 = 8 << 20;
+
+impl Remains {
+    /// Of one that had so much memory at most, as far as anybody counted.
+    pub(crate) fn of(running: Running, peak_bytes: Option<u64>) -> Self {
+        let Running { mount_namespace, group, network, .. } = running;
+        let mounts = mount_namespace.filter(|_| peak_bytes.is_some_and(|peak| peak <= LITTLE_BYTES));
+        Self { mounts, group, network }
+    }
+}
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        // First: its files are charged to the group.
+        drop(self.mounts.take());
+        match self.group.take().map(Group::leave) {
+            // One that can't be removed stays until this executor ends, and is swept by the next one.
+            None | Some(Ok(()) | Err(_)) => {}
+        }
+        if let Some(network) = self.network.take() {
+            network.give_back();
+        }
+    }
 }
 
 fn fault(what: &str, error: &dyn std::fmt::Display) -> Abort {
@@ -146,7 +184,7 @@ pub(crate) struct Parked {
 
 #[derive(Debug)]
 enum StandsOn {
-    Ground(Ground),
+    Ground(Arc<Ground>),
     /// Born of a stem: on everything that plans of one kind have in common.
     Template(Template),
 }
@@ -218,7 +256,7 @@ fn newborn(foot: &Foot<'_>) -> Result<Newborn, Abort> {
 
 /// Starts an init that builds `ground` and then waits.
 pub(crate) fn park(
-    ground: Ground,
+    ground: Arc<Ground>,
     stdin: Stdin,
     host: Option<&cgroup::Host>,
     kept: Option<&Kept>,
@@ -255,6 +293,7 @@ pub(crate) fn park(
         has_pid_namespace: walls & wall::PID != 0,
         network,
         live: None,
+        mount_namespace: None,
     };
     let stands_on = StandsOn::Ground(ground);
     let running = Some(running);
@@ -296,7 +335,7 @@ impl Parked {
 
     /// What only a process outside can do for it.
     fn identify(&mut self, pid: u32) -> Result<(), Abort> {
-        let Some(running) = &self.running else { return Ok(()) };
+        let Some(running) = &mut self.running else { return Ok(()) };
         let proc = open_proc(pid)?;
         prove_network(running.network.as_ref(), proc.as_fd())?;
         match &self.stands_on {
@@ -307,7 +346,11 @@ impl Parked {
                 self.user_namespace = namespace;
             }
             // It has all that from its stem.
-            StandsOn::Template(_) => {}
+            StandsOn::Template(_) => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                // Without it, init's end takes longer and nothing else.
+                running.mount_namespace = openat(&proc, "ns/mnt", flags, FileMode::empty()).ok();
+            }
         }
         Ok(())
     }
@@ -332,6 +375,15 @@ impl Parked {
 
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         self.rest(plan).is_some()
+    }
+
+    /// For others of the kind of that plan, which fits.
+    pub(crate) fn template(&self, plan: &Plan, ground: &Arc<Ground>) -> Option<Template> {
+        let own = match &self.stands_on {
+            StandsOn::Template(template) => template.again(plan),
+            StandsOn::Ground(_) => None,
+        };
+        own.or_else(|| Template::of(plan, ground))
     }
 
     /// The plan's mounts beyond those that it stands on: a plan that does not stand on these is not launched here.

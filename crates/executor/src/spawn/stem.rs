@@ -33,8 +33,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What sandboxes of one kind have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
-    ground: Ground,
-    mounts: Vec<Mount>,
+    ground: Arc<Ground>,
+    mounts: Arc<[Mount]>,
+    /// Beyond these, some are laid over something to hide it. Sandboxes differ by that, stems don't.
+    hides: bool,
+}
+
+/// Whether it is made of what a stem keeps.
+fn is_hiding(mount: &Mount) -> bool {
+    matches!(mount.kind, MountKind::Mask { .. } | MountKind::Cover { .. })
 }
 
 /// Whether each init has it from its stem, or lays it over that by itself.
@@ -61,7 +68,7 @@ fn is_private(mount: &Mount) -> bool {
 
 impl Template {
     /// None where a stem could not do it.
-    pub(crate) fn of(plan: &Plan, ground: &Ground) -> Option<Self> {
+    pub(crate) fn of(plan: &Plan, ground: &Arc<Ground>) -> Option<Self> {
         let walls = encode::walls(ground);
         let all = wall::USER | wall::MOUNT | wall::PID;
         let is_stash = |mount: &Mount| {
@@ -89,11 +96,20 @@ impl Template {
         }
         let fixed = rest.iter().filter(|mount| is_fixed(mount));
         let mounts = ground.mounts.iter().chain(fixed).cloned().collect();
-        Some(Self { ground: ground.clone(), mounts })
+        let hides = rest.iter().any(is_hiding);
+        Some(Self { ground: Arc::clone(ground), mounts, hides })
+    }
+
+    /// The same for that plan, which fits it. None where the order of its mounts has to be looked at.
+    pub(super) fn again(&self, plan: &Plan) -> Option<Self> {
+        let rest = plan.mounts.get(self.ground.mounts.len()..)?;
+        let laid_over_last = rest.is_sorted_by_key(|mount| !is_fixed(mount));
+        laid_over_last.then(|| Self { hides: rest.iter().any(is_hiding), ..self.clone() })
     }
 
     pub(super) fn serves(&self, other: &Self) -> bool {
-        self.ground.serves(&other.ground) && self.mounts == other.mounts
+        let is_one = Arc::ptr_eq(&self.ground, &other.ground) && Arc::ptr_eq(&self.mounts, &other.mounts);
+        is_one || (self.ground.serves(&other.ground) && self.mounts == other.mounts)
     }
 
     pub(super) fn shows(&self, object: &Object) -> bool {
@@ -114,7 +130,8 @@ impl Template {
         let (own, beyond) = self.mounts.split_at(self.ground.mounts.len());
         let rest = plan.mounts.strip_prefix(own)?;
         let fixed = rest.iter().filter(|mount| is_fixed(mount));
-        fixed.eq(beyond).then(|| rest.iter().filter(|mount| !is_fixed(mount)).collect())
+        let fits = fixed.eq(beyond) && (self.hides || !rest.iter().any(is_hiding));
+        fits.then(|| rest.iter().filter(|mount| !is_fixed(mount)).collect())
     }
 }
 
@@ -266,18 +283,19 @@ impl Stem {
         Namespace::new(namespace.into(), &directory.join("net"))
     }
 
-    /// Starts an init. `stdio` and the control socket first, as an init that is exec'd has them.
     /// Alive, and its answers are those to our questions.
     pub(super) fn is_well(&self) -> bool {
         has_news(self.pidfd.as_fd()) == Ok(false) && !self.control().broken
     }
 
+    /// Starts an init. `stdio` and the control socket first, as an init that is exec'd has them.
     pub(super) fn bear(
         &self,
         fds: [BorrowedFd<'_>; 4],
         network: Option<&Lent>,
         cgroup: Option<BorrowedFd<'_>>,
         awaited: Awaited,
+        template: &Template,
     ) -> io::Result<(u32, OwnedFd)> {
         let fresh = encode::walls(&self.template.ground) & wall::NET != 0;
         let birth = Birth {
@@ -288,6 +306,7 @@ impl Stem {
             },
             cgroup: cgroup.is_some(),
             awaited: awaited == Awaited::Now,
+            hides: template.hides,
         };
         let mut fds = fds.to_vec();
         fds.extend(network.map(Lent::fd));

@@ -11,8 +11,9 @@ use stockade_proto::{Cancel, SocketPlan};
 use stockade_sys::Signal;
 
 use super::orders::{Heard, Order};
-use super::{DRAIN, GONE, Reason, Supervisor, Word, fault};
+use super::{DRAIN, GONE, OnStart, Reason, Supervisor, Word, fault};
 use crate::Abort;
+use crate::cgroup::Group;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interest {
@@ -54,11 +55,14 @@ impl Supervisor<'_> {
         let group = self.running.group.as_ref();
         type Slot = fn(&mut Ready) -> &mut bool;
         let live = self.running.live.as_ref().filter(|_| everything);
+        let heard = live.filter(|_| !self.deaf);
         let (stdin_pipe, stdin_wait) = self.feed.pipe();
         let table: [(Option<BorrowedFd<'_>>, PollFlags, Slot); 16] = [
             (everything.then(|| self.running.pidfd.as_fd()), PollFlags::IN, |ready| &mut ready.init),
             (
-                (everything && self.control_open).then(|| self.running.control.as_fd()),
+                // After its last word init says nothing but that it is gone.
+                (everything && self.control_open && self.word.is_none())
+                    .then(|| self.running.control.as_fd()),
                 PollFlags::IN,
                 |ready| &mut ready.control,
             ),
@@ -84,8 +88,8 @@ impl Supervisor<'_> {
             (self.stderr.blocked_sink(), PollFlags::OUT, |ready| &mut ready.stderr_room),
             (self.feed.source().filter(|_| everything), PollFlags::IN, |ready| &mut ready.stdin),
             (stdin_pipe.filter(|_| everything), stdin_wait, |ready| &mut ready.stdin_room),
-            (live.and_then(crate::live::Live::asleep), PollFlags::IN, |ready| &mut ready.call),
-            (live.and_then(crate::live::Live::failed), PollFlags::IN, |ready| &mut ready.unsupervised),
+            (heard.and_then(crate::live::Live::asleep), PollFlags::IN, |ready| &mut ready.call),
+            (heard.and_then(crate::live::Live::failed), PollFlags::IN, |ready| &mut ready.unsupervised),
             (
                 live.filter(|_| self.events.wants_more()).map(|live| live.ledger.wake()),
                 PollFlags::IN,
@@ -127,6 +131,9 @@ impl Supervisor<'_> {
                 Some(FromInit::Started) => {
                     self.started = true;
                     self.clock.started();
+                    if let Some(OnStart(tell)) = self.watch.at_start {
+                        tell();
+                    }
                 }
                 Some(FromInit::Offered { what, fds }) => {
                     let fds: Vec<i32> = fds.iter().collect();
@@ -295,26 +302,37 @@ impl Supervisor<'_> {
         match stockade_sys::wait_pidfd(self.running.pidfd.as_fd()) {
             Ok(_) | Err(_) => {}
         }
-        self.release_group();
+        if let Some(group) = self.emptied_group() {
+            self.leave(group);
+        }
         if let Some(live) = &mut self.running.live {
             // There is no result to put what it saw into.
             drop(live.end());
         }
     }
 
-    /// For another sandbox, if nobody can have kept anything of it: init is gone, with everybody in its PID namespace, and no
-    /// descriptor can have been handed to anybody else.
+    /// It is kept for another sandbox if nobody can have kept anything of it: init is gone, with everybody in its PID
+    /// namespace, and no descriptor can have been handed to anybody else.
     pub(super) fn release_network(&mut self, found: bool) {
-        let Some(network) = self.running.network.take() else { return };
         let alone = !found && self.plan.sockets.as_ref().is_some_and(SocketPlan::stays_inside);
-        if alone && self.ended.is_some() {
-            network.give_back();
+        if !alone || self.ended.is_none() {
+            self.running.network = None;
         }
     }
 
-    /// The group must be empty and gone, whatever the outcome.
+    /// The group must be empty and gone, whatever the outcome. One that may be used again is looked at later.
     pub(super) fn release_group(&mut self) {
-        let Some(group) = self.running.group.take() else { return };
+        let Some(group) = self.emptied_group() else { return };
+        if group.may_be_kept() {
+            self.running.group = Some(group);
+        } else {
+            self.leave(group);
+        }
+    }
+
+    /// With nobody in it, whatever that takes.
+    fn emptied_group(&mut self) -> Option<Group> {
+        let group = self.running.group.take()?;
         if !matches!(group.is_over(), Ok(true)) {
             if let Err(error) = group.kill() {
                 self.faults.push(format!("the cgroup could not be killed: {error}"));
@@ -325,6 +343,10 @@ impl Supervisor<'_> {
                 Err(error) => self.faults.push(format!("the cgroup could not be examined: {error}")),
             }
         }
+        Some(group)
+    }
+
+    fn leave(&mut self, group: Group) {
         if let Err(error) = group.leave() {
             self.faults.push(format!("the cgroup could not be removed: {error}"));
         }

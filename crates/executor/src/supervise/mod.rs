@@ -14,7 +14,7 @@ use stockade_sys::{Ended, Rusage, SignalFd};
 
 use crate::Abort;
 use crate::live::Seen;
-use crate::spawn::Running;
+use crate::spawn::{Remains, Running};
 use crate::stream::{Buffer, Events, Feed, Io, Relay};
 
 use clock::Clock;
@@ -22,12 +22,23 @@ pub use orders::{Order, OrderSender, Orders, orders};
 
 /// What the caller can do to an execution while it runs.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Watch<'w> {
     pub signals: Option<SignalFd>,
     /// A process whose death cancels the execution.
     pub parent: Option<OwnedFd>,
     /// From another thread.
     pub orders: Option<Orders>,
+    pub at_start: Option<OnStart<'w>>,
+}
+
+/// Called when the command runs, between two looks at it: it may not take long.
+#[derive(Clone, Copy)]
+pub struct OnStart<'w>(pub &'w dyn Fn());
+
+impl std::fmt::Debug for OnStart<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("OnStart")
+    }
 }
 
 /// After the tree is dead, its pipes can only be held open by someone outside of it (mode `host`).
@@ -51,6 +62,7 @@ pub(crate) struct Supervised {
     pub(crate) limits_hit: Vec<LimitKind>,
     pub(crate) seen: Seen,
     pub(crate) cleanup_faults: Vec<String>,
+    pub(crate) remains: Remains,
 }
 
 /// Why we are ending it.
@@ -76,7 +88,7 @@ enum Word {
 struct Supervisor<'a> {
     plan: &'a Plan,
     running: Running,
-    watch: &'a Watch,
+    watch: &'a Watch<'a>,
     feed: Feed<'a>,
     stdout: Relay<'a>,
     stderr: Relay<'a>,
@@ -91,6 +103,8 @@ struct Supervisor<'a> {
     ended: Option<(Ended, Rusage)>,
     faults: Vec<String>,
     counts_cpu: bool,
+    /// Nobody is there for calls of the command any more.
+    deaf: bool,
 }
 
 pub(crate) fn fault(what: &str, error: &dyn std::fmt::Display) -> Abort {
@@ -106,7 +120,7 @@ pub(crate) fn supervise(
     plan: &Plan,
     mut running: Running,
     io: Io<'_>,
-    watch: &Watch,
+    watch: &Watch<'_>,
     begun: Instant,
 ) -> Result<Supervised, Abort> {
     let (Some(stdout), Some(stderr)) = (running.stdout.take(), running.stderr.take()) else {
@@ -131,6 +145,7 @@ pub(crate) fn supervise(
         ended: None,
         faults: Vec::new(),
         counts_cpu: false,
+        deaf: false,
     };
     // Whatever goes wrong with watching, the tree does not outlive us.
     if let Err(abort) = supervisor.until_gone().and_then(|()| supervisor.drain()) {
@@ -173,12 +188,13 @@ impl Supervisor<'_> {
         }
         if ready.call
             && let Some(live) = &mut self.running.live
+            && let Err(error) = live.rise()
         {
-            live.rise()?;
+            self.faults.push(error.to_string());
+            self.unsupervised();
         }
-        if ready.unsupervised && self.reason.is_none() {
-            self.reason = Some(Reason::Unsupervised);
-            self.kill();
+        if ready.unsupervised {
+            self.unsupervised();
         }
         if ready.event || ready.event_room {
             self.tell_events();
@@ -196,6 +212,13 @@ impl Supervisor<'_> {
                 .map_err(|error| fault("the sandbox's end could not be read", &error))?;
         }
         Ok(())
+    }
+
+    /// Calls of the command would wait for ever.
+    fn unsupervised(&mut self) {
+        self.deaf = true;
+        self.reason.get_or_insert(Reason::Unsupervised);
+        self.kill();
     }
 
     fn relay(&mut self, ready: events::Ready) -> Result<(), Abort> {

@@ -9,7 +9,7 @@ use stockade_sys::{Ended, Rusage};
 use super::{Reason, Supervised, Supervisor, Word};
 use crate::Abort;
 use crate::cgroup::Counters;
-use crate::spawn::refuse_spawn;
+use crate::spawn::{Remains, refuse_spawn};
 
 const SIGKILL: u8 = 9;
 const SIGXCPU: u8 = 24;
@@ -71,17 +71,19 @@ impl Supervisor<'_> {
         let lost_output = failures
             .into_iter()
             .find_map(|(name, errno)| errno.map(|errno| format!("{name} could not be written: {errno}")));
+        let used = usage(&counters, rusage, self.used_for_it(), begun);
         Supervised {
             started: self.started,
             lost_output,
             outcome,
-            usage: usage(&counters, rusage, self.used_for_it(), begun),
+            usage: used,
             stdout: self.stdout.totals(),
             stderr: self.stderr.totals(),
             leaked_descendants,
             limits_hit,
             seen,
             cleanup_faults: self.faults,
+            remains: Remains::of(self.running, counters.memory_peak_bytes),
         }
     }
 

@@ -9,10 +9,14 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     let Some(NewRoot { places, .. }) = context.root.take() else {
         return Ok(());
     };
-    if context.ground.is_stems() {
-        return unmount(context.ground.stash).about(context.ground.stash.to_bytes());
+    if !context.ground.is_stems() {
+        return enter(&places.root);
     }
-    enter(&places.root)
+    if context.keeps_stash { let_go_of_stash(context) } else { Ok(()) }
+}
+
+pub(super) fn let_go_of_stash(context: &Context) -> Result<(), Failure> {
+    unmount(context.ground.stash).about(context.ground.stash.to_bytes())
 }
 
 pub(super) fn enter(root: &Fd) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use stockade_nolibc::{
 
 use super::{Builder, PLACE_MODE, ROOT_OPTIONS, SAFE, bound, decimal, device, fill, masks, new, new_root};
 use crate::context::{About, Context, Failure};
-use crate::stages::pivot::enter;
+use crate::stages::pivot::{enter, let_go_of_stash};
 use crate::stages::place::{Places, ShortPath, relative};
 
 /// Names in the stash, beside the numbers of trees.
@@ -149,7 +149,8 @@ pub(super) fn own(context: &mut Context) -> Result<(), Failure> {
         build().about(target.to_bytes())?;
     }
     context.root = Some(new);
-    Ok(())
+    // The kernel takes its time for it: here, where nobody waits for us.
+    if context.keeps_stash { Ok(()) } else { let_go_of_stash(context) }
 }
 
 /// At once, where the directory that it is in is there and nobody else could change what its name means.

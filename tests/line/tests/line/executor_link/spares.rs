@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
 
 use stockade_frames::Stream;
 use stockade_line_tests::{Executor, World, descendants, inits, pieces, request, text, until};
@@ -47,6 +48,41 @@ fn a_spare_is_used_once_and_holds_nothing_of_the_one_before() {
         // The same place in the same order: a process of a namespace of its own.
         assert_eq!(first.lines().last(), second.lines().last());
         another(executor, waiting);
+    });
+}
+
+/// Whoever asks next need not wait for the end of this one, nor for what comes after it.
+#[test]
+fn the_next_one_is_made_while_a_command_runs() {
+    with_executor(async |world, executor| {
+        let running = executor.execute(request(world, "echo on; until [ -e go ]; do sleep 0.05; done"));
+        running.wait_for(Stream::Stdout, "on").await;
+        until("a spare beside it", || (inits(executor.running.pid()).len() == 2).then_some(()));
+        while executor.started(&running.id).is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        std::fs::write(world.work().join("go"), b"").expect("a file");
+        let result = running.result().await;
+        assert_eq!(result.outcome, Outcome::Exited { code: 0 }, "{result:?}");
+        spare(executor);
+    });
+}
+
+/// The mount namespaces that the executor has descriptors of.
+fn held(executor: &Executor) -> HashSet<std::path::PathBuf> {
+    let links = std::fs::read_dir(format!("/proc/{}/fd", executor.running.pid())).expect("there");
+    let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with("mnt:")).collect()
+}
+
+/// A sandbox's mounts are put away after the answer: soon, and all of them.
+#[test]
+fn mounts_of_those_that_ended_are_not_kept() {
+    with_executor(async |world, executor| {
+        for _ in 0..5 {
+            says(executor, request(world, "echo x > /tmp/x")).await;
+        }
+        until("their end", || (held(executor).len() <= inits(executor.running.pid()).len()).then_some(()));
     });
 }
 

@@ -201,6 +201,36 @@ fn nothing_of_one_is_in_the_next() {
     });
 }
 
+/// A sandbox that waits for plans which hide nothing has let go of what things are hidden with.
+#[test]
+fn what_comes_to_be_hidden_is_hidden() {
+    with_executor(async |world, executor| {
+        let look = "cat .env sub/.env 2> /dev/null; ls -A . sub | grep -c env";
+        for _ in 0..TRIES {
+            let Some(stem) = await_stem(executor, world).await else { return };
+            let waiting = |but: &[u32]| made(executor, stem, but);
+            let Some(lean) = waiting(&[]) else { continue };
+            let has_let_go = || {
+                let mounts = std::fs::read_to_string(format!("/proc/{lean}/mountinfo")).unwrap_or_default();
+                (!mounts.contains(" /sys ")).then_some(())
+            };
+            until("the end of its stash", has_let_go);
+            std::fs::create_dir_all(world.work().join("sub")).expect("a directory");
+            for file in [".env", "sub/.env"] {
+                std::fs::write(world.work().join(file), b"walrus").expect("a file");
+            }
+            for _ in 0..SOME {
+                assert_eq!(says(executor, request(world, look)).await, "2\n");
+            }
+            std::fs::remove_dir_all(world.work().join("sub")).expect("removed");
+            std::fs::remove_file(world.work().join(".env")).expect("removed");
+            assert_eq!(says(executor, request(world, "ls -A | grep env; true")).await, "");
+            return;
+        }
+        panic!("no stem stood long enough");
+    });
+}
+
 /// A stem shows the workspace that it was made for: another one in its place is another one.
 #[test]
 fn a_workspace_that_was_replaced_is_the_new_one() {
@@ -239,18 +269,22 @@ fn a_link_in_the_workspace_leads_no_mount_astray() {
         }
         for round in 0..SOME {
             let go = format!("go{round}");
+            // The next one is asked for when this one runs, and not made before the link is there.
+            let stem = stem(executor);
+            stem.into_iter().for_each(|stem| kill(stem, rustix::process::Signal::STOP));
             let waiting =
                 executor.execute(asked(&format!("echo on; until [ -e {go} ]; do sleep 0.01; done")));
             waiting.wait_for(Stream::Stdout, "on").await;
             std::fs::rename(&above, &real).expect("renamed");
             std::os::unix::fs::symlink("elsewhere", &above).expect("a link");
-            std::fs::write(world.work().join(go), b"").expect("a file");
-            let result = waiting.result().await;
-            assert_eq!(result.outcome, Outcome::Exited { code: 0 }, "{result:?}");
-            // Its thread makes the next one meanwhile, or finds that it can't.
+            stem.into_iter().for_each(|stem| kill(stem, rustix::process::Signal::CONT));
+            // It is made meanwhile, or found to be impossible.
             tokio::time::sleep(Duration::from_millis(300)).await;
             std::fs::remove_file(&above).expect("removed");
             std::fs::rename(&real, &above).expect("renamed back");
+            std::fs::write(world.work().join(go), b"").expect("a file");
+            let result = waiting.result().await;
+            assert_eq!(result.outcome, Outcome::Exited { code: 0 }, "{result:?}");
             assert_eq!(says(executor, asked("true")).await, right);
         }
     });
