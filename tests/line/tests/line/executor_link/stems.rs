@@ -212,9 +212,13 @@ fn what_comes_to_be_hidden_is_hidden() {
             let Some(lean) = waiting(&[]) else { continue };
             let has_let_go = || {
                 let mounts = std::fs::read_to_string(format!("/proc/{lean}/mountinfo")).unwrap_or_default();
-                (!mounts.contains(" /sys ")).then_some(())
+                let has = |place: &str| mounts.lines().any(|line| line.split(' ').nth(4) == Some(place));
+                let gone = user(lean).is_none();
+                (gone || (has("/proc") && !has("/sys"))).then_some(gone)
             };
-            until("the end of its stash", has_let_go);
+            if until("the end of its stash", has_let_go) {
+                continue;
+            }
             std::fs::create_dir_all(world.work().join("sub")).expect("a directory");
             for file in [".env", "sub/.env"] {
                 std::fs::write(world.work().join(file), b"walrus").expect("a file");
