@@ -131,6 +131,7 @@ fn stands(host: &Host, layout: &Layout, group: &Group) -> bool {
 impl Group {
     /// Whether another execution may get it, as far as that is known without a look at its counters.
     pub fn may_be_kept(&self) -> bool {
+        // The high-water mark of memory can't be set back there.
         let is_fit =
             |part: &Part| !(part.version == Version::V2 && part.controllers.contains(&Controller::Memory));
         self.home.is_some() && !self.killed.load(Ordering::Relaxed) && self.parts.iter().all(is_fit)
@@ -138,7 +139,8 @@ impl Group {
 
     /// The tree must be gone. Removed, or kept for another execution.
     pub fn leave(mut self) -> Result<(), CgroupError> {
-        let Some(home) = self.home.take() else { return self.remove() };
+        let home = if self.may_be_kept() { self.home.take() } else { None };
+        let Some(home) = home else { return self.remove() };
         match self.is_as_new() {
             Ok(Some(before)) => {
                 self.before = before;
@@ -150,14 +152,7 @@ impl Group {
 
     /// What its clocks show, if nothing else tells that it was used.
     fn is_as_new(&self) -> Result<Option<Before>, CgroupError> {
-        if self.killed.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
         for part in self.parts.iter().filter(|part| part.controllers.contains(&Controller::Memory)) {
-            // The high-water mark can't be set back there.
-            if part.version == Version::V2 {
-                return Ok(None);
-            }
             let left = self.number(part, "memory.usage_in_bytes", None)?;
             let refused = self.number(part, "memory.failcnt", None)?;
             if left.is_none_or(|left| left > LEFT_BYTES) || refused != Some(0) {

@@ -71,12 +71,11 @@ impl Supervisor<'_> {
         let lost_output = failures
             .into_iter()
             .find_map(|(name, errno)| errno.map(|errno| format!("{name} could not be written: {errno}")));
-        let used = usage(&counters, rusage, self.used_for_it(), begun);
         Supervised {
             started: self.started,
             lost_output,
             outcome,
-            usage: used,
+            usage: usage(&counters, rusage, self.used_for_it(), begun),
             stdout: self.stdout.totals(),
             stderr: self.stderr.totals(),
             leaked_descendants,

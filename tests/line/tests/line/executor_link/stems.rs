@@ -208,8 +208,7 @@ fn what_comes_to_be_hidden_is_hidden() {
         let look = "cat .env sub/.env 2> /dev/null; ls -A . sub | grep -c env";
         for _ in 0..TRIES {
             let Some(stem) = await_stem(executor, world).await else { return };
-            let waiting = |but: &[u32]| made(executor, stem, but);
-            let Some(lean) = waiting(&[]) else { continue };
+            let Some(lean) = made(executor, stem, &[]) else { continue };
             let has_let_go = || {
                 let mounts = std::fs::read_to_string(format!("/proc/{lean}/mountinfo")).unwrap_or_default();
                 let has = |place: &str| mounts.lines().any(|line| line.split(' ').nth(4) == Some(place));
