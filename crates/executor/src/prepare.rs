@@ -22,7 +22,7 @@ use crate::{Abort, publish, spawn, survey};
 #[derive(Debug)]
 pub struct Begun {
     request: Request,
-    profile: Resolved,
+    profile: Arc<Resolved>,
     needs: Needs,
     report: HostReport,
     ground: Arc<Ground>,
@@ -95,7 +95,7 @@ pub enum Beginning {
 impl Begun {
     /// The plan alone: nothing is changed on the host.
     pub fn plan(self) -> Result<Plan, Abort> {
-        plan(&self.request, &self.profile, &self.needs, self.report, &self.outlook)
+        plan(&self.ground, &self.request, &self.profile, &self.needs, self.report, &self.outlook)
     }
 
     /// An init parked on the ground, and the plan that is made while it builds there. The calling thread must
@@ -120,7 +120,7 @@ impl Begun {
             None => park().map(Some),
         };
         // What is wrong with the request is said before what is wrong with the host.
-        let plan = plan(&request, &profile, &needs, report, &outlook)?;
+        let plan = plan(&ground, &request, &profile, &needs, report, &outlook)?;
         // One that waits may stand on more than the ground.
         let parked = match parked?.filter(|parked| parked.fits(&plan)) {
             Some(parked) => parked,
@@ -139,6 +139,7 @@ impl Begun {
 }
 
 fn plan(
+    ground: &Ground,
     request: &Request,
     profile: &Resolved,
     needs: &Needs,
@@ -146,7 +147,7 @@ fn plan(
     outlook: &Outlook,
 ) -> Result<Plan, Abort> {
     let report = survey::complete(needs, report, outlook)?;
-    Ok(stockade_policy::plan(request, profile, &report)?)
+    Ok(stockade_policy::plan(ground, request, profile, &report)?)
 }
 
 /// What every execution stands on, said plainly before anything else trips over it.
@@ -182,7 +183,7 @@ pub fn begin(request: Request) -> Result<Beginning, Abort> {
     let workspace = survey::workspace(&request.workspace, &near.caller)?;
     let profiles = survey::Profiles::new(&near.caller, Some(&workspace));
     let profile = stockade_policy::resolve(&request.profile, &profiles)?;
-    begin_from(request, profile, workspace, &near, outlook)
+    begin_from(request, Arc::new(profile), workspace, &near, outlook)
 }
 
 /// As `begin`, with a service's profiles before the files of their names, and in that workspace or none.
@@ -203,9 +204,9 @@ pub fn begin_under(
         .into());
     }
     let files = survey::Profiles::new(&near.caller, Some(&workspace));
-    let mut profile = service.resolve(&request.profile, files)?;
+    let profile = service.resolve(&request.profile, files)?;
     service.check(&profile)?;
-    stockade_policy::hold_to_profile(&mut profile, &mut request);
+    stockade_policy::hold_to_profile(&profile, &mut request);
     begin_from(request, profile, workspace, &near, outlook)
 }
 
@@ -215,12 +216,12 @@ pub fn begin_with(request: Request, sources: &dyn Sources) -> Result<Beginning, 
     let near = outlook.near();
     let workspace = survey::workspace(&request.workspace, &near.caller)?;
     let profile = stockade_policy::resolve(&request.profile, sources)?;
-    begin_from(request, profile, workspace, &near, outlook)
+    begin_from(request, Arc::new(profile), workspace, &near, outlook)
 }
 
 fn begin_from(
     request: Request,
-    profile: Resolved,
+    profile: Arc<Resolved>,
     workspace: Object,
     near: &Near,
     outlook: Arc<Outlook>,

@@ -45,7 +45,8 @@ pub use git::{GitFacts, GitIdentity, gitdir_of, identity as git_identity, is_wor
 pub use globs::{Glob, Globs};
 pub use guidance::{guidance_for_host, guidance_for_socket, host_reason, show_address, socket_reason};
 pub use plan::{
-    Ground, KEPT_OUTPUT, SANDBOX_ROOT_UID, Separation, ground, hold_to_profile, home_inside, plan,
+    Ground, KEPT_OUTPUT, SANDBOX_ROOT_UID, Separation, bound_output, ground, hold_to_profile, home_inside,
+    plan,
 };
 pub use problem::{Picture, ProfileError, nearest, render};
 pub use profile::{Reach, Resolved, View};

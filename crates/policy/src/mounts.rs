@@ -2,6 +2,7 @@
 //! workspace, and the guards over it. Order matters: a later step stands on what an earlier one made.
 //! It decides nothing about layers. Next: `landlock` derives its rules from this list.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -102,11 +103,17 @@ impl<'r> Layout<'r> {
         self.view == View::WorkspaceRw
     }
 
-    fn add(&mut self, target: impl Into<Bytes>, kind: MountKind, reason: impl Into<String>) {
+    fn add(&mut self, target: impl Into<Bytes>, kind: MountKind, reason: impl Into<Cow<'static, str>>) {
         self.mounts.push(Mount { target: target.into(), kind, reason: reason.into() });
     }
 
-    fn bind(&mut self, object: &Object, writable: bool, owner_mapped: bool, reason: impl Into<String>) {
+    fn bind(
+        &mut self,
+        object: &Object,
+        writable: bool,
+        owner_mapped: bool,
+        reason: impl Into<Cow<'static, str>>,
+    ) {
         let bind = Bind { source: object.source(), writable, owner_mapped };
         self.add(object.path.clone(), MountKind::Bind(bind), reason);
     }
@@ -196,7 +203,8 @@ impl<'r> Layout<'r> {
     fn shared(&mut self) {
         let report = self.report;
         let writable = self.is_writable();
-        let mut shared: Vec<(&Object, bool, &str)> = vec![(&report.workspace, writable, "the workspace")];
+        let mut shared: Vec<(&Object, bool, &'static str)> =
+            vec![(&report.workspace, writable, "the workspace")];
         for extra in &report.extras {
             let Some(object) = extra.object.as_ref().filter(|_| !extra.needed.bound_only) else { continue };
             let reason =
@@ -300,7 +308,7 @@ pub(crate) fn name_files(report: &HostReport, root: &[Mount]) -> Vec<Mount> {
         .map(|(target, contents)| Mount {
             target,
             kind: MountKind::Cover { contents: Bytes::from(contents) },
-            reason: "this host's names don't count under an allowlist".to_owned(),
+            reason: Cow::Borrowed("this host's names don't count under an allowlist"),
         })
         .collect()
 }

@@ -113,17 +113,21 @@ pub fn ground(request: &Request, profile: &Resolved, report: &HostReport) -> Res
     })
 }
 
-pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Result<Plan, Refusal> {
+/// On the ground of the same request, profile and report.
+pub fn plan(
+    ground: &Ground,
+    request: &Request,
+    profile: &Resolved,
+    report: &HostReport,
+) -> Result<Plan, Refusal> {
     let argv = command::argv(&request.command, profile)?;
-    let mut ground = ground(request, profile, report)?;
-    let mut warnings = profile.warnings.clone();
-    warnings.extend(report.warnings.iter().cloned());
-    warnings.append(&mut ground.warnings);
+    let warnings = profile.warnings.iter().chain(&report.warnings).chain(&ground.warnings);
+    let mut warnings: Vec<String> = warnings.cloned().collect();
     check_extras(profile, report)?;
-    let Ground { layers, identity, .. } = ground;
+    let Ground { layers, identity, .. } = *ground;
     let has_root = layers.filesystem != Requirement::Off;
     let home = if has_root { sandbox_home(&report.caller.home) } else { report.caller.home.clone() };
-    let mut root = root(profile, report, identity, &home);
+    let mut root = root(ground, profile, report, &home);
     let cwd = cwd(profile, report, &root)?;
     let around = surroundings(profile, report, &home, &root);
     let env = environment::build(request, profile, &report.caller, &around, &mut warnings)?;
@@ -154,7 +158,7 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
         env,
         identity,
         workspace: report.workspace.path.clone(),
-        hostname: ground.hostname,
+        hostname: ground.hostname.clone(),
         landlock,
         placeholders: placeholders(report, has_root && profile.fs.value == View::WorkspaceRw),
         mounts: if has_root { root } else { Vec::new() },
@@ -162,9 +166,9 @@ pub fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Resul
         network,
         sockets,
         seccomp: (layers.seccomp != Requirement::Off).then(|| filter.to_owned()),
-        limits: ground.limits,
+        limits: ground.limits.clone(),
         layers,
-        unavailable: ground.unavailable,
+        unavailable: ground.unavailable.clone(),
         stdio: Stdio { stdin: request.stdin },
         warnings,
     })
@@ -298,13 +302,17 @@ fn limits(
 /// Of an execution whose output a service keeps, where the profile says `none`.
 pub const KEPT_OUTPUT: u64 = 1 << 30;
 
+/// What is written down of an execution's output has an end.
+pub fn bound_output(profile: &mut Resolved) {
+    profile.limits[limit::OUTPUT].value.get_or_insert(KEPT_OUTPUT);
+}
+
 /// Whoever calls a service did not write its profiles: a request may ask for less time than the profile has, never for
-/// more, and what is written down of its output has an end.
-pub fn hold_to_profile(profile: &mut Resolved, request: &mut Request) {
+/// more.
+pub fn hold_to_profile(profile: &Resolved, request: &mut Request) {
     if let (Some(asked), Some(wall)) = (request.timeout_ms, profile.limits[limit::WALL].value) {
         request.timeout_ms = Some(asked.min(wall));
     }
-    profile.limits[limit::OUTPUT].value.get_or_insert(KEPT_OUTPUT);
 }
 
 /// Paths that lead nowhere, to the kernel's own file systems, or, in a workspace's profile, out of what the
@@ -360,12 +368,13 @@ fn bounds(bound: &Extra, asked: &Extra) -> bool {
 }
 
 /// The new root, also made where it will not be mounted: Landlock's rules are derived from it.
-fn root(profile: &Resolved, report: &HostReport, identity: Identity, home: &Bytes) -> Vec<Mount> {
+fn root(ground: &Ground, profile: &Resolved, report: &HostReport, home: &Bytes) -> Vec<Mount> {
     if !has_view(profile) {
         return Vec::new();
     }
-    let layout = || Layout::new(report, identity, profile.fs.value, home);
-    layout().build(layout().ground())
+    let layout = || Layout::new(report, ground.identity, profile.fs.value, home);
+    let first = if ground.mounts.is_empty() { layout().ground() } else { ground.mounts.clone() };
+    layout().build(first)
 }
 
 /// Whether the profile describes a root at all.

@@ -1,6 +1,7 @@
 //! Socket rules for one execution: paths expanded, symlinks of the host accounted for, and the sockets that a
 //! rule opens shown in the new root. What a command could have planted is never followed. Next: `plan`.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use stockade_proto::{
@@ -172,7 +173,7 @@ pub(crate) fn mounts(
         };
         match &found.what {
             SocketObject::Socket(object) => {
-                let reason = format!("the socket rule {}", rule.name.value);
+                let reason: Cow<str> = Cow::Owned(format!("the socket rule {}", rule.name.value));
                 let mut add = |target: &Bytes, kind: MountKind| {
                     let through = *target == object.path && is_nobodys(root, object, identity);
                     let taken = (holds(root, target.as_path(), is_bind) && !through)

@@ -1,6 +1,8 @@
 //! The plan of one execution: complete, printable, no choice left in it. `stockade-policy` has the
 //! only constructor; nothing after it reads policy text.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, EgressPlan, Layer, Layers, Publish, SocketPlan};
@@ -108,7 +110,7 @@ pub struct Mount {
     #[serde(flatten)]
     pub kind: MountKind,
     /// Why it is there, for `--explain`.
-    pub reason: String,
+    pub reason: Cow<'static, str>,
 }
 
 impl Mount {

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stockade_policy::{Place, ProfileError, ProfileText, Resolved, Sources};
 use stockade_proto::link::{Owner, ServiceProfile};
@@ -18,7 +18,7 @@ pub struct ServiceProfiles {
     known: BTreeMap<(Owner, String), ServiceProfile>,
     walls_required: bool,
     /// What those that were asked for came to, for workspaces without a word of their own.
-    resolved: Mutex<BTreeMap<String, Resolved>>,
+    resolved: Mutex<BTreeMap<String, Arc<Resolved>>>,
 }
 
 impl ServiceProfiles {
@@ -65,18 +65,22 @@ impl ServiceProfiles {
     }
 
     /// Of the files, only a workspace's and those that are built in. What is not a workspace's never changes.
-    pub(crate) fn resolve(&self, name: &str, files: Profiles) -> Result<Resolved, ProfileError> {
+    pub(crate) fn resolve(&self, name: &str, files: Profiles) -> Result<Arc<Resolved>, ProfileError> {
+        let bounded = |mut profile: Resolved| {
+            stockade_policy::bound_output(&mut profile);
+            Arc::new(profile)
+        };
         let sources = ServiceFirst { service: self, files };
         if sources.find(Place::Workspace, name)?.is_some() {
-            return stockade_policy::resolve(name, &sources);
+            return stockade_policy::resolve(name, &sources).map(bounded);
         }
         let resolved = || self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
         let known = resolved().get(name).cloned();
         match known {
             Some(known) => Ok(known),
             None => {
-                let found = stockade_policy::resolve(name, &sources.without_workspace())?;
-                resolved().insert(name.to_owned(), found.clone());
+                let found = bounded(stockade_policy::resolve(name, &sources.without_workspace())?);
+                resolved().insert(name.to_owned(), Arc::clone(&found));
                 Ok(found)
             }
         }

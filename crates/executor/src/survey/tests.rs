@@ -8,7 +8,7 @@ use stockade_policy::{
     Caller, Command, GitFacts, HostReport, LayerReport, Needs, Object, Place, Request, Resolved,
     Sources as _, needs, plan, resolve,
 };
-use stockade_proto::{Bytes, Code, MountKind, Refusal, Stdin};
+use stockade_proto::{Bytes, Code, MountKind, Plan, Refusal, Stdin};
 use tempfile::TempDir;
 
 use super::{Near, Outlook, Profiles, begin, complete, workspace};
@@ -21,6 +21,12 @@ fn survey(
     layers: LayerReport,
 ) -> Result<HostReport, Refusal> {
     complete(needs, begin(needs, workspace, &Near::of(caller, layers)), &Outlook::fresh())
+}
+
+fn planned(ground: &Ground, report: &HostReport) -> Plan {
+    let (request, profile) = (ground.request(), ground.profile("default"));
+    let stands_on = stockade_policy::ground(&request, &profile, report).expect("ground");
+    plan(&stands_on, &request, &profile, report).expect("plan")
 }
 
 struct Ground {
@@ -97,7 +103,7 @@ fn this_host_can_be_planned_for() {
         report.capacity.memory_bytes > 1 << 20 && report.capacity.cores > 0 && report.capacity.pid_max > 100
     );
     assert!(report.path.iter().any(|dir| dir.as_slice() == b"/usr/bin"));
-    let plan = plan(&ground.request(), &ground.profile("default"), &report).expect("plan");
+    let plan = planned(&ground, &report);
     let workspace = Bytes::from(ground.work.path());
     assert!(
         plan.mounts.iter().any(|mount| mount.target == workspace && matches!(mount.kind, MountKind::Bind(_)))
@@ -218,7 +224,7 @@ fn a_forged_git_file_opens_nothing() {
         ground.write(".git", &format!("gitdir: {}\n", named.display()));
         let report = ground.look("default").expect("report");
         assert!(matches!(report.git, GitFacts::Unverified { .. }), "case {at}: {:?}", report.git);
-        let plan = plan(&ground.request(), &ground.profile("default"), &report).expect("plan");
+        let plan = planned(&ground, &report);
         let shown = plan.mounts.iter().any(|mount| {
             matches!(&mount.kind, MountKind::Bind(bind)
                 if bind.source.path.as_path().starts_with(victim.path())

@@ -3,10 +3,10 @@
 use stockade_proto::{Code, Network};
 
 use super::planning::{built_in, report, request};
-use super::{Texts, user};
+use super::{Texts, plan, user};
 use crate::{
     EgressRules, EgressVerdict, Place, ProfileError, Registry, Resolved, closed_range, explain,
-    explain_profile, guidance_for_host, host_reason, needs, plan, publish, resolve, show_profile,
+    explain_profile, guidance_for_host, host_reason, needs, publish, resolve, show_profile,
 };
 
 fn allowlist(entries: &str) -> String {

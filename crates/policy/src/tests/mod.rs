@@ -8,9 +8,9 @@ mod sockets;
 
 use std::borrow::Cow;
 
-use stockade_proto::{Bytes, Refusal};
+use stockade_proto::{Bytes, Plan, Refusal, Request};
 
-use crate::{Place, ProfileError, ProfileText, Resolved, Sources, resolve};
+use crate::{HostReport, Place, ProfileError, ProfileText, Resolved, Sources, ground, resolve};
 
 #[derive(Default)]
 pub(crate) struct Texts(Vec<(Place, &'static str, String)>);
@@ -40,4 +40,8 @@ impl Sources for Texts {
 
 pub(crate) fn user(text: &str) -> Result<Resolved, ProfileError> {
     resolve("p", &Texts::default().with(Place::User, "p", text))
+}
+
+pub(crate) fn plan(request: &Request, profile: &Resolved, report: &HostReport) -> Result<Plan, Refusal> {
+    crate::plan(&ground(request, profile, report)?, request, profile, report)
 }

@@ -5,11 +5,11 @@ use stockade_proto::{
     Plan, Refusal, Requirement, Stdin,
 };
 
-use super::{Texts, user};
+use super::{Texts, plan, user};
 use crate::{
     Caller, Capacity, Command, Extra, GitFacts, GitIdentity, HostReport, LayerReport, MAX_STRING, Match,
     Object, Place, Request, Resolved, SANDBOX_ROOT_UID, Shown, SystemPath, Unavailable, Variable, explain,
-    needs, plan, resolve,
+    needs, resolve,
 };
 
 fn held(path: &str) -> Placeholder {

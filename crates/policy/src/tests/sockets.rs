@@ -6,11 +6,11 @@ use stockade_proto::{
 };
 
 use super::planning::{built_in, object, report, request};
-use super::{Texts, user};
+use super::{Texts, plan, user};
 use crate::{
     Bound, FoundSocket, HostReport, NeededSocket, Object, Place, ProfileError, Resolved, SocketAddress,
     SocketObject, SocketPlace, SocketRules, SocketVerdict, SocketWatch, explain, explain_profile,
-    guidance_for_socket, needed_sockets, plan, resolve, show_profile, socket_reason,
+    guidance_for_socket, needed_sockets, resolve, show_profile, socket_reason,
 };
 
 fn rule(name: &str, paths: &str, rest: &str) -> String {
