@@ -236,8 +236,8 @@ impl Supervisor {
         self.crew().is_some_and(|crew| crew.ground.own().had_file)
     }
 
-    /// Ends every thread. Calls that wait are answered EINTR if they were received, ENOSYS if not.
-    pub fn stop(self) -> Result<(), StopError> {
+    /// Ends every thread. Calls that wait are answered EINTR if they were received; ENOSYS if not, once this is dropped.
+    pub fn stop(&self) -> Result<(), StopError> {
         if self.wind_down() { Ok(()) } else { Err(StopError::StillBusy) }
     }
 

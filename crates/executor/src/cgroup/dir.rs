@@ -158,10 +158,10 @@ impl Dir {
 
 /// One read: the kernel gives a control file whole. (Lists of processes come in pieces.)
 pub(super) fn read_control(file: impl AsFd) -> io::Result<String> {
-    let mut text = vec![0u8; CONTROL_FILE_BYTES];
-    let length = rustix::io::retry_on_intr(|| rustix::io::pread(&file, text.as_mut_slice(), 0))?;
-    text.truncate(length);
-    String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
+    let mut buffer = [0; CONTROL_FILE_BYTES];
+    let length = rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut buffer, 0))?;
+    let text = std::str::from_utf8(&buffer[..length]).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(text.to_owned())
 }
 
 fn parse_pids(text: &[u8]) -> impl Iterator<Item = u32> {

@@ -194,12 +194,12 @@ impl Live {
         self.charge.spent()
     }
 
-    /// After the tree is gone.
+    /// After the tree is gone. What descriptors are left nobody can use any more.
     pub(crate) fn end(&mut self) -> Seen {
         self.charge.close();
         let found = self.sockets.as_ref().is_some_and(Supervisor::bound_a_file);
         let mut seen = Seen { found, ..Seen::default() };
-        if let Some(Err(error)) = self.sockets.take().map(Supervisor::stop) {
+        if let Some(Err(error)) = self.sockets.as_ref().map(Supervisor::stop) {
             seen.faults.push(error.to_string());
         }
         seen.traffic = self.egress.take().map(Egress::stop).unwrap_or_default();

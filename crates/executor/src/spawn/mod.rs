@@ -69,36 +69,34 @@ pub(crate) struct Running {
     pub(crate) mount_namespace: Option<OwnedFd>,
 }
 
-/// What is left of a sandbox whose processes are gone. Dropped, it is put away.
+/// What is left of a sandbox whose processes are gone: descriptors, mounts that the kernel takes its time to take apart, and
+/// what others may get. Dropped, it is put away.
 #[derive(Debug)]
-pub struct Remains {
-    /// The kernel takes its time to take them apart.
-    mounts: Option<OwnedFd>,
-    group: Option<Group>,
-    network: Option<Lent>,
-}
+pub struct Remains(Option<Running>);
 
 /// Files and whatever else a sandbox had in memory: what is more takes long enough to be waited for.
 const LITTLE_BYTES: u64 = 8 << 20;
 
 impl Remains {
     /// Of one that had so much memory at most, as far as anybody counted.
-    pub(crate) fn of(running: Running, peak_bytes: Option<u64>) -> Self {
-        let Running { mount_namespace, group, network, .. } = running;
-        let mounts = mount_namespace.filter(|_| peak_bytes.is_some_and(|peak| peak <= LITTLE_BYTES));
-        Self { mounts, group, network }
+    pub(crate) fn of(mut running: Running, peak_bytes: Option<u64>) -> Self {
+        if peak_bytes.is_none_or(|peak| peak > LITTLE_BYTES) {
+            running.mount_namespace = None;
+        }
+        Self(Some(running))
     }
 }
 
 impl Drop for Remains {
     fn drop(&mut self) {
-        // First: its files are charged to the group.
-        drop(self.mounts.take());
-        match self.group.take().map(Group::leave) {
+        let Some(Running { group, network, mount_namespace, live, .. }) = self.0.take() else { return };
+        // Files are charged to the group, and sockets are in the network.
+        drop((mount_namespace, live));
+        match group.map(Group::leave) {
             // One that can't be removed stays until this executor ends, and is swept by the next one.
             None | Some(Ok(()) | Err(_)) => {}
         }
-        if let Some(network) = self.network.take() {
+        if let Some(network) = network {
             network.give_back();
         }
     }

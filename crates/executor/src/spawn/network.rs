@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const TRACES: [&str; 4] = ["dev", "snmp", "snmp6", "ip6_flowlabel"];
 const SOCKETS: &str = "sockstat";
 /// More than any of them holds.
-const TRACES_BYTES: usize = 8 * 1024;
+const TRACES_BYTES: usize = 4096;
 
 /// Those of one owner that wait.
 #[derive(Debug, Default)]
@@ -46,9 +46,8 @@ pub(crate) struct Namespace {
     fd: OwnedFd,
     ino: u64,
     sockets: File,
-    files: Vec<File>,
-    /// The counters of the unused namespace.
-    traces: Vec<u8>,
+    /// With what was in them when it was unused.
+    traces: Vec<(File, Vec<u8>)>,
 }
 
 /// One sandbox's, and nobody else's until it is given back.
@@ -62,47 +61,44 @@ impl Namespace {
     /// An unused one. `directory` is the `net` directory, in `/proc`, of somebody who is in there.
     pub(super) fn new(fd: OwnedFd, directory: &Path) -> io::Result<Self> {
         let sockets = File::open(directory.join(SOCKETS))?;
-        let mut files = Vec::with_capacity(TRACES.len());
+        let mut traces = Vec::with_capacity(TRACES.len());
         for name in TRACES {
             match File::open(directory.join(name)) {
-                Ok(file) => files.push(file),
+                Ok(file) => {
+                    let mut buffer = [0; TRACES_BYTES];
+                    let text = read_again(&file, &mut buffer)?.to_vec();
+                    if file.read_at(&mut [0], text.len() as u64)? != 0 {
+                        return Err(io::ErrorKind::FileTooLarge.into());
+                    }
+                    traces.push((file, text));
+                }
                 // A kernel without IPv6 counts none of it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
         let ino = rustix::fs::fstat(&fd)?.st_ino;
-        let mut namespace = Self { fd, ino, sockets, files, traces: Vec::new() };
-        namespace.traces = namespace.look()?;
-        Ok(namespace)
-    }
-
-    fn look(&self) -> io::Result<Vec<u8>> {
-        let mut text = Vec::with_capacity(TRACES_BYTES);
-        self.files.iter().try_for_each(|file| read_again(file, &mut text))?;
-        Ok(text)
+        Ok(Self { fd, ino, sockets, traces })
     }
 
     fn is_as_new(&self) -> io::Result<bool> {
-        let mut text = Vec::with_capacity(TRACES_BYTES);
-        read_again(&self.sockets, &mut text)?;
-        Ok(no_socket(&text) && self.look()? == self.traces)
+        let mut buffer = [0; TRACES_BYTES];
+        if !no_socket(read_again(&self.sockets, &mut buffer)?) {
+            return Ok(false);
+        }
+        for (file, unused) in &self.traces {
+            if read_again(file, &mut buffer)? != unused.as_slice() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
-/// The whole of a file of the kernel's, from its beginning.
-fn read_again(file: &File, text: &mut Vec<u8>) -> io::Result<()> {
-    let mut at = 0;
-    loop {
-        let before = text.len();
-        text.resize(before + TRACES_BYTES, 0);
-        let count = file.read_at(&mut text[before..], at)?;
-        text.truncate(before + count);
-        if count == 0 {
-            return Ok(());
-        }
-        at += count as u64;
-    }
+/// A file of the kernel's, from its beginning. One that fits a page it gives whole.
+fn read_again<'b>(file: &File, buffer: &'b mut [u8; TRACES_BYTES]) -> io::Result<&'b [u8]> {
+    let count = file.read_at(buffer, 0)?;
+    Ok(&buffer[..count])
 }
 
 /// Neither one that somebody holds nor a connection that is remembered.

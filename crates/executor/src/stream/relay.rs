@@ -41,6 +41,8 @@ const SMALL: usize = 4096;
 
 pub(crate) struct Relay<'a> {
     source: Option<OwnedFd>,
+    /// The same, when nothing can come of it any more.
+    spent: Option<OwnedFd>,
     redaction: Stream,
     /// When the last byte came, while some are held back.
     held_since: Option<Instant>,
@@ -105,6 +107,7 @@ impl<'a> Relay<'a> {
     pub(crate) fn new(source: OwnedFd, destination: Destination<'a>, redactor: &Redactor) -> Self {
         Self {
             source: Some(source),
+            spent: None,
             redaction: redactor.stream(),
             held_since: None,
             out: Out { sink: Sink::new(destination), pending: Vec::new(), sent: 0, failure: None },
@@ -131,6 +134,11 @@ impl<'a> Relay<'a> {
 
     pub(crate) fn failure(&self) -> Option<Errno> {
         self.out.failure
+    }
+
+    /// For whoever has the time to close it: its memory is to be freed.
+    pub(crate) fn spent(&mut self) -> Option<OwnedFd> {
+        self.spent.take()
     }
 
     /// Reads once. `allowance` is what the output limit still lets through; bytes beyond it are
@@ -184,7 +192,8 @@ impl<'a> Relay<'a> {
 
     /// No byte will come any more: what redaction still holds is decided now.
     pub(crate) fn close(&mut self) {
-        if self.source.take().is_some() {
+        if let Some(source) = self.source.take() {
+            self.spent = Some(source);
             let out = &mut self.out;
             self.redaction.finish(&mut |bytes: &[u8]| out.emit(bytes));
             out.flush();

@@ -71,6 +71,7 @@ impl Supervisor<'_> {
         let lost_output = failures
             .into_iter()
             .find_map(|(name, errno)| errno.map(|errno| format!("{name} could not be written: {errno}")));
+        (self.running.stdout, self.running.stderr) = (self.stdout.spent(), self.stderr.spent());
         Supervised {
             started: self.started,
             lost_output,
