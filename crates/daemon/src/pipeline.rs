@@ -1,5 +1,6 @@
 //! The line of the service, one verb per line: receive (a door) → admit → plan → open → dispatch → stream → close →
-//! record. Every door comes through [`start`]; there is no other way to an executor.
+//! record. Every door comes through [`start`]; there is no other way to an executor. An executor plans while the record
+//! is opened, and runs nothing before it has the file for the output, which only an opened record has.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,12 +9,14 @@ use stockade_proto::link::{Ended, Execute, Place, Started, Stop};
 use stockade_proto::{Code, Command, Request};
 use stockade_store::ExecutionId;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::admission::{Offered, Seat};
 use crate::attached::Attached;
 use crate::core::Core;
 use crate::denied::Denied;
+use crate::dispatch::Ordered;
 use crate::ending::Ending;
 use crate::execution::{Execution, Phase};
 use crate::principal::Principal;
@@ -146,22 +149,50 @@ async fn admitted<T: Send + 'static>(
 }
 
 /// Plans and puts on record, on a thread that may wait: a caller names the path, and what answers there may be a network
-/// file system that does not. A caller that has left by then is not put on record.
+/// file system that does not. A caller that has left by then is not put on record. An executor makes its plan meanwhile.
 async fn open(core: &Arc<Core>, admitted: Admitted, place: OwnedSemaphorePermit) -> Result<Start, Denied> {
-    let own = Arc::clone(core);
+    let (own, dispatch) = (Arc::clone(core), core.dispatch.clone());
+    let (tell, told) = oneshot::channel();
     let order = move || {
-        let order = plan(&own, admitted);
+        let order = plan(&own, admitted)?;
         drop(place);
-        order
+        // Unheard, where the service is going away.
+        drop(tell.send(order.execute()));
+        Ok(order)
     };
-    let (order, opened) = core.record.open(order).await?;
-    let open = match opened {
-        OpenedAs::New(open) => open,
-        OpenedAs::Known(known) => return Ok(Start::Known(known)),
-    };
-    let execution = core.in_hand.insert(order.id, &order.principal);
-    tokio::spawn(carry_out(Arc::clone(core), order, *open, Arc::clone(&execution)));
-    Ok(Start::New(execution))
+    let ordered = tokio::spawn(async move {
+        match told.await {
+            Ok(execute) => dispatch.order(&execute).await,
+            Err(_) => Err(Denied::stopping()),
+        }
+    });
+    match core.record.open(order).await {
+        Ok((order, OpenedAs::New(open))) => {
+            let execution = core.in_hand.insert(order.id, &order.principal);
+            tokio::spawn(carry_out(Arc::clone(core), order, ordered, *open, Arc::clone(&execution)));
+            Ok(Start::New(execution))
+        }
+        Ok((_, OpenedAs::Known(known))) => {
+            withdraw(ordered);
+            Ok(Start::Known(known))
+        }
+        Err(denied) => {
+            withdraw(ordered);
+            Err(denied)
+        }
+    }
+}
+
+/// On its way to an executor.
+type Ordering = JoinHandle<Result<Ordered, Denied>>;
+
+/// It is not on record, so nothing is to become of it.
+fn withdraw(ordered: Ordering) {
+    tokio::spawn(async move {
+        if let Ok(Ok(ordered)) = ordered.await {
+            ordered.withdraw().await;
+        }
+    });
 }
 
 async fn known(core: &Core, ask: &Ask) -> Result<Option<ExecutionId>, Denied> {
@@ -205,12 +236,15 @@ fn plan(core: &Core, admitted: Admitted) -> Result<Order, Denied> {
     })
 }
 
-async fn carry_out(core: Arc<Core>, order: Order, open: Open, execution: Arc<Execution>) {
+async fn carry_out(core: Arc<Core>, order: Order, ordered: Ordering, open: Open, execution: Arc<Execution>) {
     let Open { ticket, output } = open;
     let id = order.id;
     let about = core.telemetry.about(&order);
-    let execute = Execute { execution: id.to_string(), request: order.request, place: order.place };
-    let ending = match core.dispatch.execute(execute, output).await {
+    let ended = match ordered.await.unwrap_or_else(|_| Err(Denied::stopping())) {
+        Ok(ordered) => ordered.execute(output).await,
+        Err(denied) => Err(denied),
+    };
+    let ending = match ended {
         Ok(Ended { started: word, result }) => {
             if let Some(word) = word {
                 started(&core, word);
@@ -256,6 +290,10 @@ const LOOKED_AT: usize = stockade_store::executions::COMMAND_LIMIT + (16 << 10);
 const AUDITED: usize = 4096;
 
 impl Order {
+    fn execute(&self) -> Execute {
+        Execute { execution: self.id.to_string(), request: self.request.clone(), place: self.place }
+    }
+
     pub(crate) fn audited_command(&self) -> String {
         cut(self.shown.clone(), AUDITED)
     }

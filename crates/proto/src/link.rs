@@ -2,15 +2,16 @@
 //! the executor was born with. `hello` comes first. A call of `execute` lasts as long as the execution: its
 //! answer is the result, and a link that breaks has lost every execution that was not answered.
 //!
-//! Before each `execute` the daemon sends the file for the output over a second socketpair, as one packet: the
-//! execution's id and one descriptor.
+//! An execution is planned when `execute` comes, and runs when the file for its output does: over a second socketpair,
+//! as one packet, the execution's id and one descriptor. The daemon has it on record by then. The id alone withdraws
+//! the order.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, Cancel, ExecutionResult, Fault, Layer, PublishedPort, Refusal, Request};
 
 /// Both sides must have the same: they are installed together.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The descriptors that an executor is born with: its stdin and stdout, which also survive sudo.
 pub const LINK_FD: i32 = 0;

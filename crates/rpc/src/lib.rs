@@ -63,7 +63,7 @@ pub use frame::{Codec, FrameError, Framing, MAX_FRAME};
 pub use limits::Limits;
 pub use listen::{Admitted, Caller, ListenError, Listener, Places, Seat};
 pub use message::Id;
-pub use peer::{CallError, Peer};
+pub use peer::{Asked, CallError, Peer};
 /// What answers are kept as, and how one is made that is written once.
 pub use serde_json::value::{RawValue, to_raw_value};
 pub use service::{Connection, Context, Ending, Late, Service, Speak};

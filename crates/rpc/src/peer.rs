@@ -101,17 +101,20 @@ impl Peer {
         within: Duration,
     ) -> Result<Box<RawValue>, CallError> {
         let deadline = Instant::now() + within.min(LONGEST_WAIT);
+        let answered = async { self.ask(method, params).await?.answer().await };
+        timeout_at(deadline, answered).await.unwrap_or(Err(CallError::TimedOut { within }))
+    }
+
+    /// The same in two steps, for whoever has something to do meanwhile. Waits only while the queue is full.
+    pub async fn ask<P: Serialize + Sync + ?Sized>(
+        &self,
+        method: &str,
+        params: &P,
+    ) -> Result<Asked, CallError> {
         let (call, answer) = self.open_call()?;
         let text = message::request(call.id, method, &params).map_err(|_| CallError::NotJson)?;
-        let answered = async {
-            self.send(text).await?;
-            match answer.await {
-                Ok(Ok(result)) => Ok(result),
-                Ok(Err(error)) => Err(CallError::Answered(error)),
-                Err(_) => Err(CallError::Closed),
-            }
-        };
-        timeout_at(deadline, answered).await.unwrap_or(Err(CallError::TimedOut { within }))
+        self.send(text).await?;
+        Ok(Asked { answer, _call: call })
     }
 
     /// Tells the other side. Waits while the queue is full; for events use [`Peer::subscribe`], which doesn't.
@@ -156,7 +159,7 @@ impl Peer {
         Ok(self.shared.out.send(Text::Own(text)).await?)
     }
 
-    fn open_call(&self) -> Result<(OpenCall<'_>, oneshot::Receiver<Answer>), CallError> {
+    fn open_call(&self) -> Result<(OpenCall, oneshot::Receiver<Answer>), CallError> {
         let bound = self.shared.limits.pending;
         let (sender, answer) = oneshot::channel();
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
@@ -169,17 +172,37 @@ impl Peer {
             return Err(CallError::TooMany { bound });
         }
         waiting.insert(id, sender);
-        Ok((OpenCall { id, shared: &self.shared }, answer))
+        drop(waiting);
+        Ok((OpenCall { id, shared: Arc::clone(&self.shared) }, answer))
+    }
+}
+
+/// A question that was asked. Where this is dropped, the answer is ignored when it comes.
+#[derive(Debug)]
+pub struct Asked {
+    answer: oneshot::Receiver<Answer>,
+    _call: OpenCall,
+}
+
+impl Asked {
+    /// As long as it takes.
+    pub async fn answer(self) -> Result<Box<RawValue>, CallError> {
+        match self.answer.await {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(error)) => Err(CallError::Answered(error)),
+            Err(_) => Err(CallError::Closed),
+        }
     }
 }
 
 /// A place in the table of calls that wait, given back however the wait ends.
-struct OpenCall<'a> {
+#[derive(Debug)]
+struct OpenCall {
     id: u64,
-    shared: &'a Shared,
+    shared: Arc<Shared>,
 }
 
-impl Drop for OpenCall<'_> {
+impl Drop for OpenCall {
     fn drop(&mut self) {
         self.shared.waiting().remove(&self.id);
     }

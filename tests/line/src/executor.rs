@@ -153,6 +153,12 @@ impl Executor {
             .expect("the executor takes it");
     }
 
+    /// As the daemon does with what it could not put on record.
+    pub fn withdraw(&self, id: &str) {
+        rustix::net::send(&self.donations, id.as_bytes(), SendFlags::NOSIGNAL)
+            .expect("the executor takes it");
+    }
+
     /// A new file, as the daemon makes it.
     pub fn output(&self, id: &str) -> (PathBuf, File) {
         let path = self.outputs.join(id);

@@ -1,4 +1,5 @@
-//! The second socketpair of an executor: a file for each execution, in one packet with its id.
+//! The second socketpair of an executor: a file for each execution, in one packet with its id; an id alone for one that
+//! nothing is to become of.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -25,23 +26,24 @@ impl Donations {
         Self { socket }
     }
 
-    pub(super) async fn send(&self, execution: &str, file: OwnedFd) -> io::Result<()> {
-        match send(&self.socket, execution, &file) {
+    pub(super) async fn send(&self, execution: &str, file: Option<OwnedFd>) -> io::Result<()> {
+        let file = file.as_ref();
+        match send(&self.socket, execution, file) {
             Err(Errno::AGAIN) => {}
             sent => return Ok(sent?),
         }
         // Only now: whoever waits for room is told each time that the executor takes a packet.
         let full = UnixDatagram::from_std(self.socket.try_clone()?.into())?;
-        let sent = full.async_io(Interest::WRITABLE, || Ok(send(&self.socket, execution, &file)?));
+        let sent = full.async_io(Interest::WRITABLE, || Ok(send(&self.socket, execution, file)?));
         tokio::time::timeout(PATIENCE, sent).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-fn send(socket: &OwnedFd, execution: &str, file: &OwnedFd) -> Result<(), Errno> {
-    let fds = [file.as_fd()];
+fn send(socket: &OwnedFd, execution: &str, file: Option<&OwnedFd>) -> Result<(), Errno> {
+    let fds: Vec<_> = file.map(AsFd::as_fd).into_iter().collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(Errno::NOBUFS);
     }
     let packet = [IoSlice::new(execution.as_bytes())];
@@ -62,10 +64,10 @@ mod tests {
         let file = || OwnedFd::from(tempfile::tempfile().unwrap());
         let (donations, given) = (Donations::new(ours), file());
         let mut waiting = 0;
-        while send(&donations.socket, "before", &given).is_ok() {
+        while send(&donations.socket, "before", Some(&given)).is_ok() {
             waiting += 1;
         }
-        let sent = tokio::spawn(async move { donations.send("after", file()).await });
+        let sent = tokio::spawn(async move { donations.send("after", Some(file())).await });
         tokio::task::yield_now().await;
         assert!(!sent.is_finished());
         let mut taken = [0; 16];

@@ -13,9 +13,9 @@ use std::time::Duration;
 use serde::Serialize;
 use stockade_proto::Code;
 use stockade_proto::link::{self, Ended, Execute, Greeting, NotRun, Shutdown, Stop, Write, method};
-use stockade_rpc::{CallError, Peer};
+use stockade_rpc::{Asked, CallError, Peer};
 use tokio::sync::{Semaphore, watch};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::denied::Denied;
 use donate::Donations;
@@ -28,8 +28,6 @@ const WAIT_FOR_EXECUTOR: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
 /// Longer than the executor waits itself for a command that does not read.
 const WRITE_ANSWER: Duration = Duration::from_secs(40);
-/// An execution has its own deadline, kept by the executor.
-const FOREVER: Duration = Duration::MAX;
 
 /// Writes that wait for commands to read. Far fewer than calls may wait on the link: a stop always finds room there.
 const WRITES: usize = 128;
@@ -86,25 +84,11 @@ impl Dispatch {
         self.await_executor(WAIT_FOR_EXECUTOR).await.ok_or_else(|| lost("there is no executor"))
     }
 
-    /// Lasts as long as the execution. `output` is handed over; whatever it writes goes there.
-    pub async fn execute(&self, execute: Execute, output: File) -> Result<Ended, Denied> {
+    /// The executor plans, and waits.
+    pub async fn order(&self, execute: &Execute) -> Result<Ordered, Denied> {
         let link = self.executor().await?;
-        let handed = link.donations.send(&execute.execution, OwnedFd::from(output)).await;
-        handed.map_err(|_| lost("the executor can't be reached"))?;
-        let answer = match link.peer.call(method::EXECUTE, &execute, FOREVER).await {
-            Ok(answer) => answer,
-            Err(CallError::Closed) => {
-                // Only then is the tree gone, and only then does nobody write to the output any more.
-                let mut gone = link.gone.clone();
-                drop(tokio::time::timeout(GONE, gone.wait_for(|gone| *gone)).await);
-                return Err(not_run(CallError::Closed));
-            }
-            Err(other) => return Err(not_run(other)),
-        };
-        serde_json::from_str(answer.get()).map_err(|reason| {
-            error!(execution = execute.execution, "the executor's answer can't be read: {reason}");
-            lost("the executor's answer can't be read")
-        })
+        let asked = link.peer.ask(method::EXECUTE, execute).await.map_err(not_run)?;
+        Ok(Ordered { link, execution: execute.execution.clone(), asked })
     }
 
     /// One that has ended meanwhile needs no stop.
@@ -151,6 +135,45 @@ impl Dispatch {
     ) -> Result<(), CallError> {
         let link = self.link().ok_or(CallError::Closed)?;
         link.peer.call(method, params, within).await.map(drop)
+    }
+}
+
+/// An order that an executor has, and does nothing about until it has the file for the output.
+#[derive(Debug)]
+#[must_use]
+pub struct Ordered {
+    link: Link,
+    execution: String,
+    asked: Asked,
+}
+
+impl Ordered {
+    /// Lasts as long as the execution. `output` is handed over; whatever it writes goes there.
+    pub async fn execute(self, output: File) -> Result<Ended, Denied> {
+        let Self { link, execution, asked } = self;
+        let handed = link.donations.send(&execution, Some(OwnedFd::from(output))).await;
+        handed.map_err(|_| lost("the executor can't be reached"))?;
+        let answer = match asked.answer().await {
+            Ok(answer) => answer,
+            Err(CallError::Closed) => {
+                // Only then is the tree gone, and only then does nobody write to the output any more.
+                let mut gone = link.gone.clone();
+                drop(tokio::time::timeout(GONE, gone.wait_for(|gone| *gone)).await);
+                return Err(not_run(CallError::Closed));
+            }
+            Err(other) => return Err(not_run(other)),
+        };
+        serde_json::from_str(answer.get()).map_err(|reason| {
+            error!(execution, "the executor's answer can't be read: {reason}");
+            lost("the executor's answer can't be read")
+        })
+    }
+
+    /// Nothing is to become of it.
+    pub async fn withdraw(self) {
+        if let Err(error) = self.link.donations.send(&self.execution, None).await {
+            warn!(execution = self.execution, "the executor keeps an order that is not on record: {error}");
+        }
     }
 }
 

@@ -1,9 +1,8 @@
-//! One execution on a thread of its own, from the request to the result: ready → execute → end. Init dies with
+//! One execution on a thread of its own, from the request to the result: ready → file → execute → end. Init dies with
 //! the thread that started it, so the thread stays until nothing of the execution is left. What it stood on is put away
 //! when it has been answered.
 
 use std::cell::{Cell, RefCell};
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +17,7 @@ use stockade_proto::{ExecutionResult, Outcome, Request, exit};
 use stockade_redact::Redactor;
 use tokio::sync::oneshot;
 
+use super::donations::Donation;
 use super::source::Source;
 use super::workers::Job;
 
@@ -29,7 +29,8 @@ pub(super) struct Carriage {
     pub(super) place: Workspace,
     pub(super) source: Arc<Source>,
     pub(super) redactor: Redactor,
-    pub(super) output: File,
+    /// Comes when the execution is on record. Until then nothing is run.
+    pub(super) output: Donation,
     pub(super) stdin: Option<OwnedFd>,
     pub(super) orders: Orders,
 }
@@ -67,8 +68,9 @@ impl Carriage {
         another: &dyn Fn(Recipe),
     ) -> Result<(ExecutionResult, Remains), Abort> {
         let Self { execution, request, place, source, redactor, output, stdin, orders } = self;
-        let frames = RefCell::new(Frames::new(output, Instant::now()));
-        let ended = source.ready(request, place, spare, kept).and_then(|ready| {
+        let ready = source.ready(request, place, spare, kept);
+        let frames = RefCell::new(Frames::new(output.take()?, Instant::now()));
+        let ended = ready.and_then(|ready| {
             let recipe = Cell::new(Some(ready.recipe()));
             let warnings = ready.plan.warnings.iter().map(|warning| redacted::text(&redactor, warning));
             let published = ready.published().collect();

@@ -22,6 +22,7 @@ use stockade_rpc::{Connection, Limits, Speak};
 use tokio::runtime::Builder;
 
 use born::Born;
+use donations::Donations;
 use executions::Executions;
 use service::Link;
 use workers::Workers;
@@ -63,7 +64,9 @@ async fn serve(born: Born, redactor: Redactor) -> io::Result<()> {
     let link = tokio::net::UnixStream::from_std(UnixStream::from(link))?;
     let told = signals.when_terminated()?;
     let workers = Arc::new(Workers::new());
-    let service = Link::new(Arc::clone(&executions), Arc::clone(&workers), donations, redactor, fact);
+    let donated = Arc::new(Donations::default());
+    let (known, given) = (Arc::clone(&executions), Arc::clone(&donated));
+    let service = Link::new(known, Arc::clone(&workers), given, redactor, fact);
     let connection = Connection::new(link.into_split(), Speak::Likewise, limits(), service);
     let peer = connection.peer().clone();
     let terminated = async {
@@ -76,11 +79,20 @@ async fn serve(born: Born, redactor: Redactor) -> io::Result<()> {
         peer.close();
         std::future::pending::<()>().await
     };
+    let received = async {
+        match donated.receive(donations).await {
+            // Over: the link is, too, or will be.
+            Ok(()) | Err(_) => donated.close(),
+        }
+        std::future::pending::<()>().await
+    };
     tokio::select! {
         // However it ended: there is nobody to tell.
         _ending = connection.run() => {}
+        () = received => {}
         () = terminated => {}
     }
+    donated.close();
     executions.end(Cancel::Hangup, ORPHAN_GRACE, KILLED).await;
     workers.close(KILLED);
     Ok(())

@@ -40,7 +40,7 @@ const ENVELOPE: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Link {
     executions: Arc<Executions>,
-    donations: Mutex<Donations>,
+    donations: Arc<Donations>,
     redactor: Redactor,
     limits: LayerFact,
     /// Once hello was said; another one with other terms.
@@ -78,11 +78,10 @@ impl Link {
     pub(super) fn new(
         executions: Arc<Executions>,
         workers: Arc<Workers>,
-        donations: std::os::fd::OwnedFd,
+        donations: Arc<Donations>,
         redactor: Redactor,
         limits: LayerFact,
     ) -> Self {
-        let donations = Mutex::new(Donations::new(donations));
         Self { executions, donations, redactor, limits, source: Mutex::new(None), workers }
     }
 
@@ -182,8 +181,6 @@ impl Link {
         {
             return Err(Error::bad_params("execution", "not an id"));
         }
-        let output = self.donations.lock().unwrap_or_else(PoisonError::into_inner).take(&execution);
-        let output = output.map_err(|why| Error::bad_params("execution", why))?;
         let (orders, heard) = orders().map_err(|error| fault("orders can't be given to it", &error))?;
         let (stdin, read) = match request.stdin {
             Piping::Null => (None, None),
@@ -193,7 +190,7 @@ impl Link {
             }
         };
         let place = self.executions.enter(&execution, Entry::new(orders, stdin)).map_err(no_place)?;
-        let redactor = self.redactor.clone();
+        let (redactor, output) = (self.redactor.clone(), self.donations.expect(&execution));
         let carriage = Carriage {
             execution,
             request,

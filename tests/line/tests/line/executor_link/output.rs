@@ -4,12 +4,15 @@ use std::fs::OpenOptions;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::time::Duration;
 
 use stockade_frames::Stream;
-use stockade_line_tests::{am_root, execute, have, pieces, request, skip, text, unique};
-use stockade_proto::{Bytes, Command as Words, Decision, Event, ExecutionResult, Outcome, exit};
+use stockade_line_tests::{
+    Executor, World, am_root, execute, have, pieces, request, skip, slowness, text, unique,
+};
+use stockade_proto::{Bytes, Command as Words, Decision, Event, ExecutionResult, Outcome, exit, link};
 
-use super::{answered, with_executor};
+use super::{answered, with_executor, within};
 
 #[test]
 fn both_streams_come_as_frames_in_order() {
@@ -137,8 +140,6 @@ fn a_full_disk_is_told_by_the_result() {
 fn what_is_no_empty_file_for_appending_is_refused() {
     with_executor(async |world, executor| {
         let mut ids = Vec::new();
-        let none = unique("none-");
-        ids.push((none, "no file"));
         let filled = unique("filled-");
         let (path, file) = executor.output(&filled);
         std::fs::write(path, "something").expect("written");
@@ -155,7 +156,7 @@ fn what_is_no_empty_file_for_appending_is_refused() {
         for (execution, why) in ids {
             let asked = execute(execution, request(world, "true"));
             let error = answered(executor.call::<ExecutionResult>("execute", &asked).await);
-            assert_eq!(error.code, stockade_rpc::BAD_PARAMS, "{error}");
+            assert_eq!(error.code, link::error::NOT_RUN, "{error}");
             assert!(error.message.contains(why), "{error}");
         }
         // Others' files do no harm.
@@ -164,5 +165,45 @@ fn what_is_no_empty_file_for_appending_is_refused() {
             executor.donate(&stray, executor.output(&stray).1.as_fd());
         }
         assert_eq!(executor.execute(request(world, "true")).result().await.exit_code, 0);
+    });
+}
+
+#[test]
+fn what_is_not_on_record_does_not_run() {
+    with_executor(async |world, executor| {
+        let trace = |id: &str| world.work().join(id);
+        let asked = |id: &str| {
+            let (path, file) = executor.output(id);
+            (executor.execute_as(id.to_owned(), path, request(world, &format!("touch {id}"))), file)
+        };
+        let (id, other) = (unique("later-"), unique("never-"));
+        let (later, file) = asked(&id);
+        let (never, _file) = asked(&other);
+        // Long enough for a plan and a sandbox.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!((trace(&id).exists(), executor.started(&id)), (false, None));
+        executor.donate(&id, file.as_fd());
+        assert_eq!(later.result().await.exit_code, 0);
+        assert!(trace(&id).exists());
+        executor.withdraw(&other);
+        let error = answered(never.answer().await);
+        assert_eq!(error.code, link::error::NOT_RUN, "{error}");
+        assert!(error.message.contains("not on record"), "{error}");
+        assert!(!trace(&other).exists());
+    });
+}
+
+#[test]
+fn what_waits_for_its_file_ends_with_the_link() {
+    within(async {
+        let world = World::new();
+        let executor = Executor::start(&world, Vec::new()).await;
+        let (id, path) = (unique("waits-"), world.base().join("nowhere"));
+        drop(executor.execute_as(id.clone(), path, request(&world, &format!("touch {id}"))));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let running = executor.abandon().await;
+        assert!(running.ends_within(Duration::from_secs(10) * slowness()), "still there");
+        assert_eq!(running.finish().status.code(), Some(0));
+        assert!(!world.work().join(&id).exists());
     });
 }
