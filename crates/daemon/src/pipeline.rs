@@ -172,12 +172,12 @@ async fn open(core: &Arc<Core>, admitted: Admitted, place: OwnedSemaphorePermit)
             tokio::spawn(carry_out(Arc::clone(core), order, ordered, *open, Arc::clone(&execution)));
             Ok(Start::New(execution))
         }
-        Ok((_, OpenedAs::Known(known))) => {
-            withdraw(ordered);
+        Ok((order, OpenedAs::Known(known))) => {
+            withdraw(ordered, Some(order));
             Ok(Start::Known(known))
         }
         Err(denied) => {
-            withdraw(ordered);
+            withdraw(ordered, None);
             Err(denied)
         }
     }
@@ -186,12 +186,13 @@ async fn open(core: &Arc<Core>, admitted: Admitted, place: OwnedSemaphorePermit)
 /// On its way to an executor.
 type Ordering = JoinHandle<Result<Ordered, Denied>>;
 
-/// It is not on record, so nothing is to become of it.
-fn withdraw(ordered: Ordering) {
+/// It is not on record, so nothing is to become of it. Until the executor knows that, it has its seat.
+fn withdraw(ordered: Ordering, order: Option<Order>) {
     tokio::spawn(async move {
         if let Ok(Ok(ordered)) = ordered.await {
             ordered.withdraw().await;
         }
+        drop(order);
     });
 }
 
@@ -240,7 +241,12 @@ async fn carry_out(core: Arc<Core>, order: Order, ordered: Ordering, open: Open,
     let Open { ticket, output } = open;
     let id = order.id;
     let about = core.telemetry.about(&order);
-    let ended = match ordered.await.unwrap_or_else(|_| Err(Denied::stopping())) {
+    let ordered = match ordered.await.unwrap_or_else(|_| Err(Denied::stopping())) {
+        // It was not run there, and there may be another by now.
+        Ok(ordered) if ordered.is_lost() => core.dispatch.order(&order.execute()).await,
+        other => other,
+    };
+    let ended = match ordered {
         Ok(ordered) => ordered.execute(output).await,
         Err(denied) => Err(denied),
     };

@@ -57,7 +57,7 @@ impl Record {
         &self.store
     }
 
-    /// Invariant 1: what this returns is the only way to an executor. The order is made on the same thread, so that
+    /// Invariant 1: an executor runs nothing without what this returns. The order is made on the same thread, so that
     /// one is woken for both.
     pub async fn open(
         &self,

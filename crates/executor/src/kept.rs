@@ -20,6 +20,11 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// A sandbox could not be built on what is kept.
+    pub fn distrust(&self) {
+        self.stems.forget_all();
+    }
+
     /// Takes away what would be seen afterwards. Executions have ended before.
     pub fn close(&self, within: Duration) {
         self.lingering.close(within);

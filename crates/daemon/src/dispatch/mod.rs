@@ -148,6 +148,11 @@ pub struct Ordered {
 }
 
 impl Ordered {
+    /// Nothing can become of it: that executor is gone.
+    pub fn is_lost(&self) -> bool {
+        self.link.peer.is_closed()
+    }
+
     /// Lasts as long as the execution. `output` is handed over; whatever it writes goes there.
     pub async fn execute(self, output: File) -> Result<Ended, Denied> {
         let Self { link, execution, asked } = self;

@@ -5,13 +5,14 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stockade_executor::{
     Abort, Destination, Executed, Input, Io, Kept, OnStart, Orders, Recipe, Remains, Spare, Watch, execute,
     redacted,
 };
 use stockade_frames::{Frames, Stream};
+use stockade_launch::Stage;
 use stockade_proto::link::{Place as Workspace, Started};
 use stockade_proto::{ExecutionResult, Outcome, Request, exit};
 use stockade_redact::Redactor;
@@ -20,6 +21,9 @@ use tokio::sync::oneshot;
 use super::donations::Donation;
 use super::source::Source;
 use super::workers::Job;
+
+/// How long a plan may wait for its execution to be on record.
+const FRESH: Duration = Duration::from_millis(200);
 
 /// All that an execution needs.
 #[derive(Debug)]
@@ -68,8 +72,14 @@ impl Carriage {
         another: &dyn Fn(Recipe),
     ) -> Result<(ExecutionResult, Remains), Abort> {
         let Self { execution, request, place, source, redactor, output, stdin, orders } = self;
-        let ready = source.ready(request, place, spare, kept);
+        let mut ready = source.ready(request.clone(), place, spare, kept);
+        let planned = Instant::now();
         let frames = RefCell::new(Frames::new(output.take()?, Instant::now()));
+        if planned.elapsed() > FRESH {
+            // The workspace is another one by now, and the plan says what of it is hidden.
+            drop(ready);
+            ready = source.ready(request, place, None, kept);
+        }
         let ended = ready.and_then(|ready| {
             let recipe = Cell::new(Some(ready.recipe()));
             let warnings = ready.plan.warnings.iter().map(|warning| redacted::text(&redactor, warning));
@@ -94,8 +104,12 @@ impl Carriage {
         let finished = frames.into_inner().end();
         match ended {
             Ok(Executed { result, remains }) => {
-                if let Outcome::LaunchFailed { .. } = result.outcome {
+                if let Outcome::LaunchFailed { stage, .. } = &result.outcome {
                     source.failed();
+                    // Not for a command that is not there.
+                    if stage != Stage::Exec.name() {
+                        kept.distrust();
+                    }
                 }
                 let mut result = redacted::result(&redactor, result);
                 redacted::command(&redactor, &mut result);

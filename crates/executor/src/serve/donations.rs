@@ -37,6 +37,8 @@ struct Table {
     /// Those that came before their `execute`.
     early: VecDeque<(String, Given)>,
     expected: HashMap<String, SyncSender<Given>>,
+    /// Nothing comes any more.
+    closed: bool,
 }
 
 /// What one execution waits for.
@@ -47,7 +49,9 @@ impl Donation {
     /// Once it is here.
     pub(super) fn take(self) -> Result<File, Fault> {
         let given = self.0.recv_timeout(PATIENCE).map_err(|_| "no file for its output was sent");
-        let file = given.and_then(|given| given.ok_or("it is not on record")).and_then(fit);
+        let file = given
+            .and_then(|given| given.ok_or("it is not on record, or its file could not be taken"))
+            .and_then(fit);
         file.map_err(|why| {
             Fault::new(Code::SuperviseFailed, why, "Try again; the service's log says what is wrong with it.")
         })
@@ -65,6 +69,7 @@ impl Donations {
         let mut table = self.table();
         match table.early.iter().rposition(|(id, _)| id == execution).and_then(|at| table.early.remove(at)) {
             Some((_, early)) => hand(&give, early),
+            None if table.closed => {}
             None => drop(table.expected.insert(execution.to_owned(), give)),
         }
         Donation(given)
@@ -72,7 +77,9 @@ impl Donations {
 
     /// None will come any more that is not here by now.
     pub(super) fn close(&self) {
-        self.table().expected.clear();
+        let mut table = self.table();
+        table.closed = true;
+        table.expected.clear();
     }
 
     fn arrived(&self, execution: String, given: Given) {
@@ -129,9 +136,9 @@ fn receive(socket: &UnixDatagram) -> Result<Option<(String, Given)>, Errno> {
         // The other end is closed; the link says so too.
         return Err(Errno::NOTCONN);
     }
-    let whole = packet.bytes <= ID_LIMIT && !packet.flags.contains(ReturnFlags::CTRUNC);
-    let id = str::from_utf8(&text[..packet.bytes]).ok().filter(|_| whole);
-    let only = files.pop();
+    let id = str::from_utf8(&text[..packet.bytes]).ok().filter(|_| packet.bytes <= ID_LIMIT);
+    // There was no room for a descriptor: whoever waits for it hears that none will come.
+    let only = files.pop().filter(|_| !packet.flags.contains(ReturnFlags::CTRUNC));
     Ok(id.filter(|_| files.is_empty()).map(|id| (id.to_owned(), only)))
 }
 

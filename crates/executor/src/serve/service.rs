@@ -181,6 +181,8 @@ impl Link {
         {
             return Err(Error::bad_params("execution", "not an id"));
         }
+        // First: dropped with any failure below, and what comes for it is closed.
+        let output = self.donations.expect(&execution);
         let (orders, heard) = orders().map_err(|error| fault("orders can't be given to it", &error))?;
         let (stdin, read) = match request.stdin {
             Piping::Null => (None, None),
@@ -190,7 +192,7 @@ impl Link {
             }
         };
         let place = self.executions.enter(&execution, Entry::new(orders, stdin)).map_err(no_place)?;
-        let (redactor, output) = (self.redactor.clone(), self.donations.expect(&execution));
+        let redactor = self.redactor.clone();
         let carriage = Carriage {
             execution,
             request,

@@ -138,6 +138,13 @@ impl Stems {
         drop(forgotten);
     }
 
+    /// What they stand on may be gone: others are made when they are needed.
+    pub(crate) fn forget_all(&self) {
+        let forgotten = std::mem::take(&mut locked(&self.state).stems);
+        // Ended without the lock.
+        drop(forgotten);
+    }
+
     fn make(&self, template: Template, given: Given, mounts: u64) -> Result<Stem, Abort> {
         let nurse = match self.nurse.get() {
             Some(nurse) => nurse,

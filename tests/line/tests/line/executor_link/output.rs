@@ -180,7 +180,7 @@ fn what_is_not_on_record_does_not_run() {
         let (later, file) = asked(&id);
         let (never, _file) = asked(&other);
         // Long enough for a plan and a sandbox.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(300) * slowness()).await;
         assert_eq!((trace(&id).exists(), executor.started(&id)), (false, None));
         executor.donate(&id, file.as_fd());
         assert_eq!(later.result().await.exit_code, 0);
@@ -200,7 +200,7 @@ fn what_waits_for_its_file_ends_with_the_link() {
         let executor = Executor::start(&world, Vec::new()).await;
         let (id, path) = (unique("waits-"), world.base().join("nowhere"));
         drop(executor.execute_as(id.clone(), path, request(&world, &format!("touch {id}"))));
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(300) * slowness()).await;
         let running = executor.abandon().await;
         assert!(running.ends_within(Duration::from_secs(10) * slowness()), "still there");
         assert_eq!(running.finish().status.code(), Some(0));
