@@ -61,9 +61,14 @@ pub struct Executed {
 /// [`Remains`] has yet to put away, and that is none of `stockade run`.
 pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch<'_>) -> Result<Executed, Abort> {
     let begun = Instant::now();
-    let Ready { plan, parked, limits: host, doors, lingering, .. } = ready;
+    let Ready { plan, parked, ground, limits: host, doors, lingering, .. } = ready;
     let published = doors.iter().map(|door| door.at).collect();
     let holds = placeholders::Holds::take(&plan, lingering)?;
+    // From here on nobody of ours takes away what they hold.
+    let parked = match parked.if_it_stands() {
+        Some(parked) => parked,
+        None => spawn::park(ground, plan.stdio.stdin, host.as_deref(), None)?,
+    };
     let running = parked.launch(&plan, execution, doors)?;
     // Init is at work; what others left behind can be removed meanwhile.
     let swept = host.and_then(|host| host.sweep_once());

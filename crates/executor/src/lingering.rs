@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::placeholders::Held;
 
-/// After the last execution.
-const LINGER: Duration = Duration::from_secs(1);
+/// After the last execution: as long as the next one may be thought about.
+const LINGER: Duration = Duration::from_secs(10);
 /// Beyond these they are taken away at once.
 const MOST: usize = 256;
 

@@ -14,7 +14,7 @@ use crate::cgroup;
 use crate::kept::Kept;
 use crate::lingering::Lingering;
 use crate::publish::Door;
-use crate::spawn::{Awaited, Parked, Template};
+use crate::spawn::{Awaited, Parked, Template, Walls};
 use crate::survey::{Near, Outlook};
 use crate::{Abort, publish, spawn, survey};
 
@@ -33,16 +33,16 @@ pub struct Begun {
 /// A plan, and the sandbox that waits for it. Dropped, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Ready {
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     pub(crate) parked: Parked,
-    ground: Arc<Ground>,
+    pub(crate) ground: Arc<Ground>,
     pub(crate) limits: Option<Arc<cgroup::Host>>,
     pub(crate) doors: Vec<Door>,
     pub(crate) lingering: Option<Arc<Lingering>>,
     outlook: Arc<Outlook>,
 }
 
-/// A sandbox that waits for a request like the one before it. It holds nothing of that one.
+/// A sandbox that waits for a request like the one before it, with its walls if a stem bore it. It holds nothing of that one.
 #[derive(Debug)]
 pub struct Spare(Parked);
 
@@ -51,6 +51,8 @@ pub struct Spare(Parked);
 pub struct Recipe {
     ground: Arc<Ground>,
     template: Option<Template>,
+    plan: Arc<Plan>,
+    walls: Option<Arc<Walls>>,
     stdin: Stdin,
     counted: bool,
     outlook: Arc<Outlook>,
@@ -65,7 +67,10 @@ impl Recipe {
             .template
             .and_then(|template| spawn::park_on(template, self.stdin, host, kept, Awaited::Later));
         match born {
-            Some(parked) => Ok(Spare(parked)),
+            Some(mut parked) => {
+                parked.wall(self.plan, self.walls)?;
+                Ok(Spare(parked))
+            }
             None => spawn::park(self.ground, self.stdin, host, Some(kept)).map(Spare),
         }
     }
@@ -76,7 +81,8 @@ impl Ready {
         let stdin = self.plan.stdio.stdin;
         let (counted, outlook) = (self.limits.is_some(), Arc::clone(&self.outlook));
         let template = self.parked.template(&self.plan, &self.ground);
-        Recipe { ground: Arc::clone(&self.ground), template, stdin, counted, outlook }
+        let (ground, plan) = (Arc::clone(&self.ground), Arc::clone(&self.plan));
+        Recipe { ground, template, plan, walls: self.parked.walls(), stdin, counted, outlook }
     }
 
     /// Ports inside, with the host's ports that lead to them from now on.
@@ -134,7 +140,7 @@ impl Begun {
         };
         let doors = publish::open(&plan)?;
         let lingering = kept.map(|kept| Arc::clone(&kept.lingering));
-        Ok(Ready { plan, parked, ground, limits, doors, lingering, outlook })
+        Ok(Ready { plan: Arc::new(plan), parked, ground, limits, doors, lingering, outlook })
     }
 }
 

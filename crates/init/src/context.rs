@@ -3,9 +3,10 @@
 use core::mem::ManuallyDrop;
 
 use stockade_launch::{
-    CONTROL_FD, FromInit, GROUND_FD, Ground, Launch, MAX_DONATIONS, MAX_MESSAGE, Offer, Offered, ToInit, wall,
+    CONTROL_FD, FromInit, GROUND_FD, Ground, Launch, MAX_DONATIONS, MAX_MESSAGE, Offer, Offered, Order,
+    ToInit, wall,
 };
-use stockade_nolibc::{Errno, Fd, Inherited, close_all_from, map_file, receive, send};
+use stockade_nolibc::{Errno, Fd, Inherited, Received, close_all_from, map_file, receive, send};
 
 use crate::stages::{Places, ShortPath};
 
@@ -37,6 +38,8 @@ pub(crate) struct Context {
     pub(crate) ground: Ground<'static>,
     /// From the `launch` stage on.
     pub(crate) launch: Option<Launch<'static>>,
+    /// From the `order` stage on.
+    pub(crate) order: Option<Order<'static>>,
     pub(crate) control: ManuallyDrop<Fd>,
     /// Trees that host root donates, in the order of the binds that take them.
     pub(crate) donations: [Option<Fd>; MAX_DONATIONS],
@@ -44,7 +47,7 @@ pub(crate) struct Context {
     pub(crate) root: Option<NewRoot>,
     /// Born of a stem: what it knew of itself, and so of us.
     pub(crate) inherited: Option<Inherited>,
-    /// Born of a stem, up to the `launch` stage: others go first.
+    /// Born of a stem, until somebody waits for it: others go first.
     pub(crate) is_patient: bool,
     /// Born of a stem, up to the `pivot` stage: what the stem keeps may be needed yet.
     pub(crate) keeps_stash: bool,
@@ -86,6 +89,7 @@ impl Context {
         Ok(Self {
             ground,
             launch: None,
+            order: None,
             control: Fd::inherited(CONTROL_FD),
             donations: [const { None }; MAX_DONATIONS],
             root: None,
@@ -128,11 +132,17 @@ impl Context {
     /// error like any other.
     pub(crate) fn next(&mut self) -> Result<(ToInit, usize), Failure> {
         let mut packet = [0; 64];
-        let received = receive(&self.control, &mut packet, &mut self.donations)?;
+        let (message, received) = self.next_into(&mut packet)?;
+        Ok((message, received.donations))
+    }
+
+    /// The same, where more than a message may come in the packet.
+    pub(crate) fn next_into(&mut self, packet: &mut [u8]) -> Result<(ToInit, Received), Failure> {
+        let received = receive(&self.control, packet, &mut self.donations)?;
         if received.length == 0 {
             return Err(Errno::PIPE.into());
         }
         let message = ToInit::decode(&packet[..received.length]).ok_or(Errno::BADMSG)?;
-        Ok((message, received.donations))
+        Ok((message, received))
     }
 }

@@ -8,7 +8,10 @@ pub const MAX_MESSAGE: usize = HEAD + 4 * MAX_OFFERED;
 pub const MAX_OFFERED: usize = 128;
 /// Connections at once to the published ports: each takes two descriptors of an offer.
 pub const MAX_INSIDE: usize = MAX_OFFERED / 2;
-const HEAD: usize = 16;
+/// Bytes of an order that come in a packet.
+pub const MAX_ORDER: usize = 4 * 1024 - HEAD;
+/// What every message begins with.
+pub const HEAD: usize = 16;
 
 const FAILED: u32 = 1;
 const STARTED: u32 = 3;
@@ -23,6 +26,7 @@ const LAUNCH: u32 = 19;
 const TAKEN: u32 = 20;
 const BEAR: u32 = 21;
 const NETWORK: u32 = 22;
+const ORDER: u32 = 23;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromInit<'a> {
@@ -77,6 +81,8 @@ pub enum ToInit {
     Mapped,
     /// The plan is made: its launch is the first descriptor of this packet, its donated trees the others.
     Launch,
+    /// What runs within the walls is known. It follows in this packet, or, if it is longer than [`MAX_ORDER`], is its descriptor.
+    Order,
     /// The cgroups are in place: go through the gate, by so many doors.
     Go(u32),
     /// What was offered is taken.
@@ -220,6 +226,7 @@ impl ToInit {
         match self {
             Self::Mapped => head(MAPPED, 0, 0, 0),
             Self::Launch => head(LAUNCH, 0, 0, 0),
+            Self::Order => head(ORDER, 0, 0, 0),
             Self::Go(doors) => head(GO, doors, 0, 0),
             Self::Taken => head(TAKEN, 0, 0, 0),
             Self::Signal(signal) => head(SIGNAL, 0, signal, 0),
@@ -232,6 +239,7 @@ impl ToInit {
         match u32::from_ne_bytes(word(packet, 0)?) {
             MAPPED => Some(Self::Mapped),
             LAUNCH => Some(Self::Launch),
+            ORDER => Some(Self::Order),
             GO => Some(Self::Go(u32::from_ne_bytes(word(packet, 4)?))),
             TAKEN => Some(Self::Taken),
             SIGNAL => Some(Self::Signal(i32::from_ne_bytes(word(packet, 8)?))),

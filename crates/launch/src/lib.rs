@@ -1,5 +1,5 @@
 //! The words between the executor and `stockade-init`: the ground (what a sandbox is made of before its
-//! plan is known), the launch (the rest of the plan in kernel terms), both handed over in sealed memfds,
+//! plan is known), the launch (the rest of the plan in kernel terms) and the order (what runs), handed over in sealed memfds,
 //! and the messages of their control socket. `no_std`, no
 //! allocation, no dependency: the reader runs as PID 1 of every sandbox. Next: `init/src/main.rs`.
 
@@ -14,9 +14,10 @@ mod stage;
 mod write;
 
 pub use control::{
-    Birth, BirthNetwork, FromInit, MAX_INSIDE, MAX_MESSAGE, MAX_OFFERED, Offer, Offered, ToInit,
+    Birth, BirthNetwork, FromInit, HEAD, MAX_INSIDE, MAX_MESSAGE, MAX_OFFERED, MAX_ORDER, Offer, Offered,
+    ToInit,
 };
-pub use read::{Ground, Items, Launch, Malformed, Mounts, Reader};
+pub use read::{Ground, Items, Launch, Malformed, Mounts, Order, Reader};
 pub use stage::Stage;
 pub use write::{Sink, Writer};
 
@@ -29,7 +30,7 @@ pub const MAX_DONATIONS: usize = 240;
 
 /// "STKD" and the version of this format: init and executor are installed together, and say so if not.
 pub const MAGIC: u32 = 0x444b_5453;
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// What the sandbox consists of; bits of `Ground::walls`.
 pub mod wall {

@@ -169,13 +169,11 @@ impl<'a> Ground<'a> {
 /// The rest of the plan, in the kernel's terms.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
-    pub cwd: &'a CStr,
     pub mounts: Mounts<'a>,
     /// Landlock: `handled_fs` of zero means no Landlock layer.
     pub handled_fs: u64,
     pub scoped: u64,
     pub rules: Items<'a, (&'a CStr, u64)>,
-    pub rlimits: Items<'a, (u32, u64)>,
     /// A `struct sock_filter` array; empty means no seccomp layer.
     pub filter: &'a [u8],
     /// The filter traps calls for a supervisor: its listener is offered before the command starts.
@@ -184,6 +182,15 @@ pub struct Launch<'a> {
     pub ports: Items<'a, u32>,
     /// Connections at once that the host's loopback may make to ports inside; zero means that none is published.
     pub inside: u32,
+    /// None where the walls are built before anybody knows what runs within them.
+    pub order: Option<Order<'a>>,
+}
+
+/// What runs within the walls.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    pub cwd: &'a CStr,
+    pub rlimits: Items<'a, (u32, u64)>,
     /// Files to try for the command, in order.
     pub candidates: Items<'a, &'a CStr>,
     pub argv: Items<'a, &'a CStr>,
@@ -194,16 +201,29 @@ impl<'a> Launch<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = open(bytes)?;
         Ok(Self {
-            cwd: reader.c_str()?,
             mounts: reader.skip(Reader::mount)?,
             handled_fs: reader.u64()?,
             scoped: reader.u64()?,
             rules: reader.skip(Reader::rule)?,
-            rlimits: reader.skip(Reader::rlimit)?,
             filter: reader.text()?,
             is_supervised: reader.u32()? == 1,
             ports: reader.skip(Reader::u32)?,
             inside: reader.u32()?,
+            order: if reader.u32()? == 1 { Some(Order::next(&mut reader)?) } else { None },
+        })
+    }
+}
+
+impl<'a> Order<'a> {
+    /// One that comes by itself.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        Self::next(&mut open(bytes)?)
+    }
+
+    fn next(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self {
+            cwd: reader.c_str()?,
+            rlimits: reader.skip(Reader::rlimit)?,
             candidates: reader.skip(Reader::c_str)?,
             argv: reader.skip(Reader::c_str)?,
             env: reader.skip(Reader::c_str)?,

@@ -46,6 +46,7 @@ stages! {
     Landlock "landlock" "apply the Landlock rules"
     Seccomp "seccomp" "install the system call filter"
     Verify "verify" "prove the walls"
+    Order "order" "take the command"
     Exec "exec" "start the command"
     Reap "reap" "wait for the command"
 }

@@ -21,6 +21,8 @@ const RESOLVE_BENEATH: u64 = 0x08;
 const AT_EMPTY_PATH: usize = 0x1000;
 const STATX_TYPE_INO: usize = 0x0001 | 0x0100;
 const STATX_SIZE: usize = 0x0200;
+const STATX_ATTR_MOUNT_ROOT: u64 = 0x2000;
+const AT_SYMLINK_NOFOLLOW: usize = 0x100;
 
 #[repr(C)]
 struct OpenHow {
@@ -163,6 +165,27 @@ fn stat_at(base: &Fd, path: &CStr, flags: usize) -> Result<Stat, Errno> {
     Ok(Stat { dev, ino: buffer[4], is_dir: mode & 0o170_000 == 0o040_000, size: buffer[5] })
 }
 
+/// Whether something is mounted at that very place. A link is not followed.
+pub fn is_mount_root(path: &CStr) -> Result<bool, Errno> {
+    let mut buffer = [0_u64; 32];
+    let arguments = [
+        CWD.raw(),
+        path.as_ptr() as usize,
+        AT_SYMLINK_NOFOLLOW,
+        STATX_TYPE_INO,
+        buffer.as_mut_ptr() as usize,
+        0,
+    ];
+    // SAFETY: `struct statx` is 256 bytes, the size of `buffer`; the path is a C string.
+    let answered = unsafe { call(nr::STATX, arguments) };
+    answered?;
+    // Attributes u64 at 8, which of them the kernel knows u64 at 56.
+    if buffer[7] & STATX_ATTR_MOUNT_ROOT == 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok(buffer[1] & STATX_ATTR_MOUNT_ROOT != 0)
+}
+
 /// Maps a whole file read-only for the life of the process. Only for a sealed memfd: nobody can
 /// shrink or change it afterwards.
 pub fn map_file(fd: &Fd) -> Result<&'static [u8], Errno> {
@@ -213,6 +236,13 @@ fn map_words(count: usize) -> Result<&'static mut [usize], Errno> {
     let address = core::ptr::with_exposed_provenance_mut::<usize>(mapped?);
     // SAFETY: page-aligned, zeroed, `size` bytes long, owned by nobody else, never unmapped.
     Ok(unsafe { core::slice::from_raw_parts_mut(address, count) })
+}
+
+/// Bytes that last as long as the process.
+pub fn lasting_bytes(count: usize) -> Result<&'static mut [u8], Errno> {
+    let words = lasting_words(count.div_ceil(size_of::<usize>()))?;
+    // SAFETY: every byte of a word is one; nobody else has them; and `count` is no more than there are.
+    Ok(unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), count) })
 }
 
 /// A list in memory that lasts as long as the process: there is no other.

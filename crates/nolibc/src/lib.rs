@@ -26,8 +26,8 @@ mod status;
 pub use errno::Errno;
 pub use fd::{CWD, Fd};
 pub use file::{
-    List, Stat, chdir, fchdir, make_file, map_file, mkdirat, numeric_entries, open_below, open_create,
-    open_path, openat, read, stat, symlinkat, write,
+    List, Stat, chdir, fchdir, is_mount_root, lasting_bytes, make_file, map_file, mkdirat, numeric_entries,
+    open_below, open_create, open_path, openat, read, stat, symlinkat, write,
 };
 pub use identity::{
     clear_groups, drop_bounding_set, drop_capabilities, join_new_keyring, set_dumpable, set_gid,

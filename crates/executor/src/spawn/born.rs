@@ -53,7 +53,8 @@ pub(crate) fn park_on(
         let (running, pid) = born_of(&stem, &template, group, stdin, awaited)?;
         let running = Some(running);
         let (mounts, stands_on) = (Some(stem.mounts), StandsOn::Template(template));
-        let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
+        let mut parked =
+            Parked { running, stands_on, walled: None, stdin, given, mounts, user_namespace: None };
         parked.settle(pid, host)?;
         Ok::<_, Abort>(parked)
     };

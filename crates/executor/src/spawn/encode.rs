@@ -108,8 +108,23 @@ fn whole_ground(ground: &Ground, mounts: &[Mount], stash: &str, given: Given) ->
     sealed(&buffer.0)
 }
 
+/// When init is told what runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// With its walls.
+    Now,
+    /// When they stand, and somebody has something to run.
+    Later,
+}
+
 /// `mounts` are those of the plan that the sandbox does not stand on already.
-pub(crate) fn launch(plan: &Plan, mounts: &[&Mount], given: Given, filter: &[u8]) -> Result<OwnedFd, Abort> {
+pub(crate) fn launch(
+    plan: &Plan,
+    mounts: &[&Mount],
+    given: Given,
+    filter: &[u8],
+    order: Order,
+) -> Result<OwnedFd, Abort> {
     // One descriptor of the packet is the launch itself.
     let donated = donated(mounts.iter().copied(), given).count();
     if plan.mounts.len() > MAX_MOUNTS || donated >= MAX_DONATIONS {
@@ -120,10 +135,17 @@ pub(crate) fn launch(plan: &Plan, mounts: &[&Mount], given: Given, filter: &[u8]
         )
         .into());
     }
-    sealed(&encode(plan, mounts, given, filter)?)
+    sealed(&encode(plan, mounts, given, filter, order)?)
 }
 
-fn sealed(bytes: &[u8]) -> Result<OwnedFd, Abort> {
+/// What runs in a sandbox whose walls stand.
+pub(crate) fn order(plan: &Plan, given: Given) -> Vec<u8> {
+    let mut buffer = Buffer(Vec::with_capacity(1024));
+    write_order(&mut Writer::new(&mut buffer), plan, given);
+    buffer.0
+}
+
+pub(crate) fn sealed(bytes: &[u8]) -> Result<OwnedFd, Abort> {
     seal(bytes).map_err(|error| {
         Fault::new(
             Code::SpawnFailed,
@@ -134,10 +156,15 @@ fn sealed(bytes: &[u8]) -> Result<OwnedFd, Abort> {
     })
 }
 
-fn encode(plan: &Plan, mounts: &[&Mount], given: Given, filter: &[u8]) -> Result<Vec<u8>, Abort> {
+fn encode(
+    plan: &Plan,
+    mounts: &[&Mount],
+    given: Given,
+    filter: &[u8],
+    order: Order,
+) -> Result<Vec<u8>, Abort> {
     let mut buffer = Buffer(Vec::with_capacity(16 * 1024));
     let mut writer = Writer::new(&mut buffer);
-    writer.text(plan.cwd.as_slice());
     write_mounts(&mut writer, mounts.iter().copied(), given)?;
     let rules = plan.landlock.as_ref().map_or(&[][..], |landlock| &landlock.rules);
     let abi = if plan.landlock.is_some() { given.landlock_abi } else { 0 };
@@ -148,26 +175,33 @@ fn encode(plan: &Plan, mounts: &[&Mount], given: Given, filter: &[u8]) -> Result
         writer.text(rule.path.as_slice());
         writer.u64(rights::of_rule(rule, abi));
     }
-    let rlimits = rlimits(plan, given);
-    writer.u32(count(rlimits.len()));
-    for (resource, value) in rlimits {
-        writer.u32(resource);
-        writer.u64(value);
-    }
     writer.text(filter);
     writer.u32(u32::from(plan.sockets.is_some()));
     let ports = ports(plan)?;
     writer.u32(count(ports.len()));
     ports.iter().for_each(|port| writer.u32(u32::from(*port)));
     writer.u32(if plan.publish.is_empty() { 0 } else { count(MAX_INSIDE) });
-    let candidates = candidates(plan);
-    write_texts(&mut writer, &candidates);
-    write_texts(&mut writer, &plan.command.argv);
+    writer.u32(u32::from(order == Order::Now));
+    if order == Order::Now {
+        write_order(&mut writer, plan, given);
+    }
+    Ok(buffer.0)
+}
+
+fn write_order(writer: &mut Writer<'_, Buffer>, plan: &Plan, given: Given) {
+    writer.text(plan.cwd.as_slice());
+    let rlimits = rlimits(plan, given);
+    writer.u32(count(rlimits.len()));
+    for (resource, value) in rlimits {
+        writer.u32(resource);
+        writer.u64(value);
+    }
+    write_texts(writer, &candidates(plan));
+    write_texts(writer, &plan.command.argv);
     writer.u32(count(plan.env.len()));
     for (name, value) in &plan.env {
         writer.text(&[name.as_slice(), b"=", value.as_slice()].concat());
     }
-    Ok(buffer.0)
 }
 
 /// The TCP ports that the allowlist names, each once. DNS has its own listeners.

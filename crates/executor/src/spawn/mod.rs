@@ -9,6 +9,7 @@ mod network;
 mod rights;
 mod stem;
 mod stems;
+mod walled;
 
 use std::ffi::CStr;
 use std::io::{self, IoSlice};
@@ -24,7 +25,7 @@ use rustix::net::{
     socketpair,
 };
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use stockade_launch::{ToInit, wall};
+use stockade_launch::{MAX_ORDER, Offer, ToInit, wall};
 use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Requirement, Stdin, install};
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
@@ -43,6 +44,8 @@ use network::Lent;
 pub(crate) use network::OwnNetworks;
 pub(crate) use stem::{Awaited, Template};
 pub(crate) use stems::Stems;
+use walled::Walled;
+pub(crate) use walled::Walls;
 
 const INIT_NAME: &str = "stockade-init";
 const INIT_ARGV0: &CStr = c"stockade-init";
@@ -172,6 +175,8 @@ fn input(stdin: Stdin) -> Result<(Option<OwnedFd>, OwnedFd), Abort> {
 pub(crate) struct Parked {
     running: Option<Running>,
     stands_on: StandsOn,
+    /// Where its walls stand, too.
+    walled: Option<Walled>,
     stdin: Stdin,
     given: Given,
     /// The host's mounts when it was built, where that was before its request.
@@ -295,7 +300,7 @@ pub(crate) fn park(
     };
     let stands_on = StandsOn::Ground(ground);
     let running = Some(running);
-    let mut parked = Parked { running, stands_on, stdin, given, mounts, user_namespace: None };
+    let mut parked = Parked { running, stands_on, walled: None, stdin, given, mounts, user_namespace: None };
     parked.settle(pid, host)?;
     Ok(parked)
 }
@@ -353,26 +358,47 @@ impl Parked {
         Ok(())
     }
 
-    /// Hands over the plan.
+    /// Hands over the plan, or what of it runs where its walls stand already.
     pub(crate) fn launch(mut self, plan: &Plan, execution: &str, doors: Vec<Door>) -> Result<Running, Abort> {
+        let walled = self.walled.take();
+        let whole = if walled.is_none() { self.whole(plan)? } else { Vec::new() };
+        let gone = || fault("the sandbox is gone", &"it was launched before");
+        let running = self.running.as_mut().ok_or_else(gone)?;
+        let live = running.live.insert(Live::new(plan, execution, doors)?);
+        match walled {
+            Some(Walled { offered, .. }) => {
+                // Before anybody can call.
+                live.prepare(plan)?;
+                if !offered.is_empty() {
+                    live.take(plan, Offer::Sockets, offered)?;
+                }
+                tell_order(&running.control, &encode::order(plan, self.given))?;
+            }
+            None => {
+                tell(&running.control, ToInit::Launch, &borrowed(&whole))?;
+                live.prepare(plan)?;
+            }
+        }
+        self.running.take().ok_or_else(gone)
+    }
+
+    /// The launch, and the trees that are donated.
+    fn whole(&self, plan: &Plan) -> Result<Vec<OwnedFd>, Abort> {
         let rest = self.rest(plan).ok_or_else(|| {
             fault("the plan does not fit the sandbox that was made for it", &"this is a bug")
         })?;
-        let filter = filter(plan)?;
-        let mut donations = vec![encode::launch(plan, &rest, self.given, &filter)?];
+        let mut donations =
+            vec![encode::launch(plan, &rest, self.given, &filter(plan)?, encode::Order::Now)?];
         let rest = rest.iter().copied();
         donations.append(&mut donate(rest, self.user_namespace.as_ref(), self.given)?);
-        let Some(running) = &mut self.running else {
-            return Err(fault("the sandbox is gone", &"it was launched before"));
-        };
-        let live = running.live.insert(Live::new(plan, execution, doors)?);
-        tell(&running.control, ToInit::Launch, &borrowed(&donations))?;
-        live.prepare(plan)?;
-        self.running.take().ok_or_else(|| fault("the sandbox is gone", &"it was launched before"))
+        Ok(donations)
     }
 
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
-        self.rest(plan).is_some()
+        match &self.walled {
+            Some(walled) => walled.serves(plan),
+            None => self.rest(plan).is_some(),
+        }
     }
 
     /// For others of the kind of that plan, which fits.
@@ -412,6 +438,8 @@ impl Parked {
 impl Drop for Parked {
     fn drop(&mut self) {
         let Some(mut running) = self.running.take() else { return };
+        // A socket of it is in the network.
+        drop(self.walled.take());
         match rustix::process::pidfd_send_signal(&running.pidfd, rustix::process::Signal::KILL) {
             // Already gone is what we want.
             Ok(()) | Err(_) => {}
@@ -526,6 +554,17 @@ fn borrowed(fds: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
 }
 
 fn tell(control: &OwnedFd, message: ToInit, fds: &[BorrowedFd<'_>]) -> Result<(), Abort> {
+    tell_more(control, message, &[], fds)
+}
+
+fn tell_order(control: &OwnedFd, order: &[u8]) -> Result<(), Abort> {
+    if order.len() <= MAX_ORDER {
+        return tell_more(control, ToInit::Order, order, &[]);
+    }
+    tell(control, ToInit::Order, &[encode::sealed(order)?.as_fd()])
+}
+
+fn tell_more(control: &OwnedFd, message: ToInit, more: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Abort> {
     let packet = message.encode();
     let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(fds.len()))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -533,7 +572,8 @@ fn tell(control: &OwnedFd, message: ToInit, fds: &[BorrowedFd<'_>]) -> Result<()
         let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
         debug_assert!(fits, "the space was made for them");
     }
-    match sendmsg(control, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL) {
+    let parts = [IoSlice::new(&packet), IoSlice::new(more)];
+    match sendmsg(control, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
         // A closed socket: init failed and has said why; the supervisor reads it.
         Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
         Err(error) => Err(fault("the sandbox's init can't be reached", &error)),

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use stockade_launch::{FromInit, Launch, MAX_MESSAGE};
+use stockade_launch::{FromInit, MAX_MESSAGE, Order};
 use stockade_nolibc::{
     Errno, Pointers, chdir, close_on_exec_from, close_range, execve, exit, reset, send, set_death_signal,
     set_dumpable, set_rlimit, setsid, spawn, unblock_all,
@@ -13,7 +13,7 @@ use crate::context::{About, Context, Failure};
 const USUAL_UMASK: u32 = 0o022;
 
 struct Command {
-    launch: Launch<'static>,
+    order: Order<'static>,
     argv: Pointers,
     env: Pointers,
     ignored_signals: u64,
@@ -22,17 +22,17 @@ struct Command {
 }
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
-    let launch = context.launch()?;
+    let order = context.order.ok_or(Errno::BADMSG)?;
     // Same-uid processes inside must not read or trace PID 1. Not earlier: an undumpable process has a `/proc`
     // directory owned by root, and the executor needs ours for the id maps and for what we offer.
     set_dumpable(false)?;
-    chdir(launch.cwd).about(launch.cwd.to_bytes())?;
+    chdir(order.cwd).about(order.cwd.to_bytes())?;
     let command = Command {
-        argv: Pointers::new(launch.argv)?,
-        env: Pointers::new(launch.env)?,
+        argv: Pointers::new(order.argv)?,
+        env: Pointers::new(order.env)?,
         ignored_signals: context.ignored_signals,
         errno: AtomicI32::new(0),
-        launch,
+        order,
     };
     context.command = spawn(&command, child)?;
     match command.errno.load(Ordering::Relaxed) {
@@ -65,7 +65,7 @@ fn prepare(command: &Command) -> Result<(), Errno> {
     reset(command.ignored_signals)?;
     close_on_exec_from(3)?;
     // Last, and only here: init must go on working under limits that starve the command.
-    for (resource, value) in command.launch.rlimits {
+    for (resource, value) in command.order.rlimits {
         set_rlimit(resource, value)?;
     }
     unblock_all()
@@ -74,7 +74,7 @@ fn prepare(command: &Command) -> Result<(), Errno> {
 /// As a shell looks along PATH: the first that is there decides, one that may not be run is remembered.
 fn first_that_starts(command: &Command) -> Errno {
     let mut answer = Errno::NOENT;
-    for candidate in command.launch.candidates {
+    for candidate in command.order.candidates {
         match execve(candidate, &command.argv, &command.env) {
             Errno::NOENT | Errno::NOTDIR => {}
             Errno::ACCES => answer = Errno::ACCES,

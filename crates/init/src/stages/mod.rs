@@ -37,7 +37,7 @@ pub(crate) const GROUNDWORK: [(Stage, Apply); 5] = [
 ];
 
 /// What is one execution's alone.
-pub(crate) const EXECUTION: [(Stage, Apply); 13] = [
+pub(crate) const EXECUTION: [(Stage, Apply); 14] = [
     // While keyctl is still allowed.
     (Stage::Keyring, settings::keyring),
     // Needs capabilities over the network namespace.
@@ -61,5 +61,7 @@ pub(crate) const EXECUTION: [(Stage, Apply); 13] = [
     (Stage::Seccomp, seccomp::apply),
     // Ask the kernel, don't trust the stages.
     (Stage::Verify, verify::apply),
+    // All walls stand: an init may wait here, too, for a command that it knows nothing of.
+    (Stage::Order, session::order),
     (Stage::Exec, exec::apply),
 ];

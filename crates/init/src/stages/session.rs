@@ -1,12 +1,13 @@
-//! Leaves the caller's session and namespaces, ties our life to the executor's, waits for the plan and at the
-//! gate.
+//! Leaves the caller's session and namespaces, ties our life to the executor's, waits for the plan, at the gate, and for
+//! the command.
 
-use stockade_launch::{Launch, ToInit, wall};
+use stockade_launch::{FromInit, HEAD, Launch, MAX_ORDER, Order, ToInit, wall};
 use stockade_nolibc::{
-    Eagerness, Errno, Namespaces, block_all, change_eagerness, enter_new, map_file, set_death_signal,
-    set_subreaper, setsid, umask, write,
+    Eagerness, Errno, Namespaces, block_all, change_eagerness, enter_new, lasting_bytes, map_file,
+    set_death_signal, set_subreaper, setsid, umask, write,
 };
 
+use super::verify::are_mounted;
 use crate::context::{About, Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
@@ -44,13 +45,47 @@ pub(crate) fn namespaces(context: &mut Context) -> Result<(), Failure> {
 /// Where a parked init waits. Everything above needs no plan.
 pub(crate) fn launch(context: &mut Context) -> Result<(), Failure> {
     context.expect(ToInit::Launch)?;
-    hurry(context)?;
-    let memfd = context.donations.first_mut().and_then(Option::take).ok_or(Errno::BADMSG)?;
-    let bytes = map_file(&memfd).about(b"launch")?;
-    let launch = Launch::read(bytes)
+    let launch = Launch::read(donated_file(context, b"launch")?)
         .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"launch of another version" })?;
+    if launch.order.is_some() {
+        hurry(context)?;
+    }
     context.launch = Some(launch);
     Ok(())
+}
+
+/// Where an init waits whose walls were built for whatever comes. Then they are looked at again: what a mount of the plan
+/// stands on is the workspace's, and if that was taken away meanwhile so was the mount.
+pub(crate) fn order(context: &mut Context) -> Result<(), Failure> {
+    let launch = context.launch()?;
+    if launch.order.is_some() {
+        context.order = launch.order;
+        return Ok(());
+    }
+    // As later: what can't be seen from here can't be waited with.
+    still_mounted(context, launch)?;
+    let packet = lasting_bytes(HEAD + MAX_ORDER)?;
+    context.say(FromInit::Done)?;
+    let (ToInit::Order, received) = context.next_into(packet)? else { return Err(Errno::BADMSG.into()) };
+    hurry(context)?;
+    let bytes = match received.donations {
+        0 => packet.get(HEAD..received.length).ok_or(Errno::BADMSG)?,
+        _ => donated_file(context, b"order")?,
+    };
+    let order = Order::read(bytes)
+        .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"order of another version" })?;
+    context.order = Some(order);
+    still_mounted(context, launch)
+}
+
+fn still_mounted(context: &Context, launch: Launch<'static>) -> Result<(), Failure> {
+    if context.ground.has(wall::MOUNT) { are_mounted(launch.mounts) } else { Ok(()) }
+}
+
+/// The first descriptor of a packet.
+fn donated_file(context: &mut Context, name: &'static [u8]) -> Result<&'static [u8], Failure> {
+    let memfd = context.donations.first_mut().and_then(Option::take).ok_or(Errno::BADMSG)?;
+    map_file(&memfd).about(name)
 }
 
 /// From here on somebody waits: as eager as the executor is, and so the command.

@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 
 use stockade_launch::{CONTROL_FD, MountStep, Mounts, wall};
-use stockade_nolibc::{CWD, Errno, Fd, List, has_foreign_fd, openat, own_status, read};
+use stockade_nolibc::{CWD, Errno, Fd, List, has_foreign_fd, is_mount_root, openat, own_status, read};
 
 use crate::context::{About, Context, Failure};
 
@@ -77,6 +77,16 @@ fn mounts(planned: &mut Planned) -> Result<(), Failure> {
         Some(row) => Err(unproven(row.target)),
         None => Ok(()),
     }
+}
+
+/// Nobody but us can have mounted anything since: what is a mount is the one that was proven.
+pub(super) fn are_mounted(mounts: Mounts<'static>) -> Result<(), Failure> {
+    for (target, step) in mounts {
+        if is_required_mount(&step) && !is_mount_root(target).about(target.to_bytes())? {
+            return Err(unproven(target.to_bytes()));
+        }
+    }
+    Ok(())
 }
 
 const fn is_required_mount(step: &MountStep<'_>) -> bool {

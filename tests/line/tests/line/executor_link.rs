@@ -8,6 +8,8 @@ mod output;
 mod places;
 mod spares;
 mod stems;
+
+mod walled;
 mod words;
 
 use stockade_line_tests::{Executor, World};

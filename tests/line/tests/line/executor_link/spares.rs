@@ -160,10 +160,11 @@ struct Held(Vec<std::fs::File>);
 
 impl Held {
     async fn run(&mut self, executor: &Executor, request: Request) {
+        // By then the one that is seen is on the list, too.
+        tokio::time::sleep(SETTLED).await;
         let file = std::fs::File::open(format!("/proc/{}/ns/net", spare(executor)));
         self.0.push(file.expect("it waits"));
         assert_eq!(says(executor, request).await, "", "a network that somebody used");
-        tokio::time::sleep(SETTLED).await;
     }
 
     fn are_all_different(&self) -> bool {

@@ -17,7 +17,7 @@ const SOME: usize = 4;
 const TRIES: usize = 10;
 
 /// A process of the executor's that lives in a user namespace of its own and is no sandbox.
-fn stem(executor: &Executor) -> Option<u32> {
+pub(super) fn stem(executor: &Executor) -> Option<u32> {
     let is_apart = |pid: &u32| {
         let own = std::fs::metadata("/proc/self/ns/user").expect("there").ino();
         std::fs::metadata(format!("/proc/{pid}/ns/user")).is_ok_and(|namespace| namespace.ino() != own)

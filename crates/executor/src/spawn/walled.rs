@@ -1,0 +1,180 @@
+//! Sandboxes whose walls stand before anybody knows what runs within them: for another execution of the same plan but for
+//! its command, which is what the next one usually is. They hold nothing of the execution that they were made after.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, fstat, open, statat};
+use rustix::net::{RecvFlags, recv};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+use stockade_launch::{FromInit, MAX_MESSAGE, Offer, ToInit};
+use stockade_proto::{ArgvCommand, Bytes, Mount, Network, Plan};
+
+use super::{Parked, Running, encode, fault, filter, tell};
+use crate::Abort;
+
+/// Mounts beyond those that a sandbox of its kind has anyway: each is looked at again for every request.
+const MOST_MOUNTS: usize = 16;
+/// For the walls to stand.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The walls of a plan, and the file that init builds them from.
+#[derive(Debug)]
+pub(crate) struct Walls {
+    /// Without what runs within them.
+    plan: Plan,
+    is_supervised: bool,
+    launch: OwnedFd,
+}
+
+#[derive(Debug)]
+pub(super) struct Walled {
+    pub(super) walls: Arc<Walls>,
+    /// For the supervisor of sockets, if the plan has one.
+    pub(super) offered: Vec<OwnedFd>,
+    places: Vec<Place>,
+}
+
+/// What a mount is laid over. Taken away, it takes the mount along.
+#[derive(Debug)]
+struct Place {
+    path: Bytes,
+    /// Held, so that nothing else gets its number.
+    _held: OwnedFd,
+    dev: u64,
+    ino: u64,
+}
+
+impl Place {
+    fn hold(path: &Bytes) -> Option<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = open(path.as_path(), flags, FileMode::empty()).ok()?;
+        let stat = fstat(&held).ok()?;
+        Some(Self { path: path.clone(), _held: held, dev: stat.st_dev, ino: stat.st_ino })
+    }
+
+    fn is_there(&self) -> bool {
+        statat(CWD, self.path.as_path(), AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.dev, self.ino))
+    }
+}
+
+impl Walls {
+    fn new(plan: &Plan, launch: OwnedFd) -> Self {
+        let is_supervised = plan.sockets.is_some();
+        let plan = Plan {
+            command: ArgvCommand { argv: Vec::new() },
+            cwd: Bytes::default(),
+            env: Vec::new(),
+            sockets: None,
+            placeholders: Vec::new(),
+            warnings: Vec::new(),
+            ..plan.clone()
+        };
+        Self { plan, is_supervised, launch }
+    }
+
+    /// Whether that plan has the same. What runs within them, and for how long, may be something else.
+    fn serve(&self, plan: &Plan) -> bool {
+        let own = &self.plan;
+        (own.mode, own.layers, own.identity) == (plan.mode, plan.layers, plan.identity)
+            && own.limits.is_same_but_for_the_deadline(&plan.limits)
+            && own.hostname == plan.hostname
+            && own.mounts == plan.mounts
+            && own.landlock == plan.landlock
+            && own.seccomp == plan.seccomp
+            && self.is_supervised == plan.sockets.is_some()
+            && own.network == plan.network
+            && own.publish == plan.publish
+    }
+}
+
+impl Walled {
+    /// Whether the walls of that plan stand here.
+    pub(super) fn serves(&self, plan: &Plan) -> bool {
+        self.walls.serve(plan) && plan.placeholders.is_empty() && self.stands()
+    }
+
+    fn stands(&self) -> bool {
+        self.places.iter().all(Place::is_there)
+    }
+}
+
+impl Parked {
+    /// Builds the walls of that plan, which fits, for others like it; from the file that was made for them before, if one
+    /// was. Stays as it is where that can't be.
+    pub(crate) fn wall(&mut self, plan: Arc<Plan>, known: Option<Arc<Walls>>) -> Result<(), Abort> {
+        let rest = self.rest(&plan).filter(|rest| can_be_walled(&plan, rest));
+        let Some((rest, running)) = rest.zip(self.running.as_ref()) else { return Ok(()) };
+        let Some(places) = rest.iter().map(|mount| Place::hold(&mount.target)).collect() else {
+            return Ok(());
+        };
+        let walls = match known {
+            Some(known) => known,
+            None => {
+                let launch = encode::launch(&plan, &rest, self.given, &filter(&plan)?, encode::Order::Later)?;
+                Arc::new(Walls::new(&plan, launch))
+            }
+        };
+        tell(&running.control, ToInit::Launch, &[walls.launch.as_fd()])?;
+        let offered = if walls.is_supervised { offered(running)? } else { Vec::new() };
+        hear(running, |word| (word == FromInit::Done).then_some(()))?;
+        self.walled = Some(Walled { walls, offered, places });
+        Ok(())
+    }
+
+    /// Those that stand here.
+    pub(crate) fn walls(&self) -> Option<Arc<Walls>> {
+        self.walled.as_ref().map(|walled| Arc::clone(&walled.walls))
+    }
+
+    /// Itself, unless what its walls stand on is not there any more.
+    pub(crate) fn if_it_stands(self) -> Option<Self> {
+        let stands = self.walled.as_ref().is_none_or(Walled::stands);
+        stands.then_some(self)
+    }
+}
+
+/// Whether nothing but a command is missing when those walls stand. `rest` is what no stem has, and what is looked at again.
+fn can_be_walled(plan: &Plan, rest: &[&Mount]) -> bool {
+    let sealed = match plan.network {
+        Network::Deny | Network::Inherit => plan.publish.is_empty(),
+        Network::Allowlist(_) => false,
+    };
+    let shown =
+        || plan.mounts.iter().filter(|mount| mount.bind().is_some()).map(|mount| mount.target.as_path());
+    // What the host has at that place can be taken away, and the mount with it.
+    let nested = || shown().any(|one| shown().any(|other| one != other && one.starts_with(other)));
+    sealed && rest.len() <= MOST_MOUNTS && rest.iter().all(|mount| mount.bind().is_none()) && !nested()
+}
+
+/// What init offers to the supervisor of sockets.
+fn offered(running: &Running) -> Result<Vec<OwnedFd>, Abort> {
+    let numbers: Vec<i32> = hear(running, |word| {
+        let FromInit::Offered { what: Offer::Sockets, fds } = word else { return None };
+        Some(fds.iter().collect())
+    })?;
+    let taken = numbers.iter().map(|number| pidfd_getfd(&running.pidfd, *number, PidfdGetfdFlags::empty()));
+    let taken = taken.collect::<Result<Vec<_>, _>>().map_err(|error| fallen(&error))?;
+    tell(&running.control, ToInit::Taken, &[])?;
+    Ok(taken)
+}
+
+fn fallen(error: &dyn std::fmt::Display) -> Abort {
+    fault("the walls of a sandbox do not stand", error)
+}
+
+/// Init's next word, if it is the one that is expected.
+fn hear<T>(running: &Running, expected: impl FnOnce(FromInit<'_>) -> Option<T>) -> Result<T, Abort> {
+    let timeout = Timespec::try_from(PATIENCE).map_err(|error| fallen(&error))?;
+    let waited = poll(&mut [PollFd::new(&running.control, PollFlags::IN)], Some(&timeout));
+    if waited.map_err(|error| fallen(&error))? == 0 {
+        return Err(fallen(&"it does not answer"));
+    }
+    let mut packet = [0; MAX_MESSAGE];
+    let received = recv(&running.control, &mut packet, RecvFlags::DONTWAIT);
+    let (_, length) = received.map_err(|error| fallen(&error))?;
+    FromInit::decode(&packet[..length]).and_then(expected).ok_or_else(|| fallen(&"it says something else"))
+}
