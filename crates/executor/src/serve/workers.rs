@@ -1,6 +1,6 @@
 //! The threads that executions run on. Init dies with the thread that started it, so a sandbox that waits for its
 //! plan waits on a thread of its own: while a command runs, another thread parks an init on the same ground, and the next
-//! request of that profile finds it there. A spare holds nothing of an execution, is used once, and is let go when it
+//! request of that profile finds it there, or being made. A spare holds nothing of an execution, is used once, and is let go when it
 //! waited too long.
 
 use std::io;
@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stockade_executor::{Kept, Recipe};
+use stockade_proto::{Bytes, Request};
 
 use super::carry::{Carriage, Tell, carry};
 use super::executions::Place;
@@ -32,16 +33,21 @@ pub(super) struct Job {
 #[derive(Debug)]
 enum Task {
     Run(Box<Job>),
-    /// Make a spare for that profile, and wait with it.
-    Park(String, Box<Recipe>),
+    /// Make a spare for requests like that, and wait with it.
+    Park(Like, Box<Recipe>),
 }
 
-/// What a thread that has done its task brings along.
-#[derive(Debug)]
-enum Spared {
-    Nothing,
-    /// The profile of its spare, if that could be made.
-    Tried(Option<String>),
+/// Whom a spare is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Like {
+    profile: String,
+    workspace: Bytes,
+}
+
+impl Like {
+    fn of(request: &Request) -> Self {
+        Self { profile: request.profile.clone(), workspace: request.workspace.clone() }
+    }
 }
 
 #[derive(Debug)]
@@ -57,7 +63,7 @@ struct State {
     waiting: Vec<Waiting>,
     /// Those that carry an execution.
     running: usize,
-    /// Spares that are being made.
+    /// Spares that are asked for, and not yet on the list.
     parking: usize,
     threads: usize,
     /// Numbers the threads.
@@ -65,23 +71,47 @@ struct State {
     closed: bool,
 }
 
-/// A thread that has nothing to do.
+/// A thread that has nothing else to do.
 #[derive(Debug)]
 struct Waiting {
     thread: u64,
-    /// Of its spare, if it has one.
-    profile: Option<String>,
+    /// Its spare, if it has one.
+    spare: Option<Like>,
+    /// Its spare is still being made: whoever is content with it waits for less than for one of its own.
+    is_promised: bool,
     give: SyncSender<Task>,
 }
 
 impl State {
     fn spares(&self) -> usize {
-        self.waiting.iter().filter(|waiting| waiting.profile.is_some()).count()
+        self.waiting.iter().filter(|waiting| waiting.spare.is_some()).count()
     }
 
-    /// The newest first: its mounts are, and its memory is in the caches.
-    fn take(&mut self, profile: Option<&str>) -> Option<Waiting> {
-        let at = self.waiting.iter().rposition(|waiting| waiting.profile.as_deref() == profile)?;
+    /// For a request like that: the newest, since its mounts are, and its memory is in the caches; of those that are only
+    /// promised the oldest; or one that is for another workspace, and may do.
+    fn take_spare(&mut self, like: &Like) -> Option<Waiting> {
+        let waiting = &self.waiting;
+        let is_for = |waiting: &Waiting| waiting.spare.as_ref() == Some(like);
+        let ready = || waiting.iter().rposition(|waiting| !waiting.is_promised && is_for(waiting));
+        let promised = || waiting.iter().position(is_for);
+        let other = || {
+            let same = |spare: &Like| spare.profile == like.profile;
+            waiting
+                .iter()
+                .rposition(|waiting| !waiting.is_promised && waiting.spare.as_ref().is_some_and(same))
+        };
+        let at = ready().or_else(promised).or_else(other)?;
+        Some(self.waiting.remove(at))
+    }
+
+    fn enter(&mut self, thread: u64, spare: Option<Like>) -> Receiver<Task> {
+        let (give, tasks) = sync_channel(1);
+        self.waiting.push(Waiting { thread, is_promised: spare.is_some(), spare, give });
+        tasks
+    }
+
+    fn take_resting(&mut self) -> Option<Waiting> {
+        let at = self.waiting.iter().rposition(|waiting| waiting.spare.is_none())?;
         Some(self.waiting.remove(at))
     }
 }
@@ -100,8 +130,8 @@ impl Workers {
         let waiting = {
             let mut state = self.state();
             state.running += 1;
-            let spare = state.take(Some(&job.carriage.request.profile));
-            spare.or_else(|| state.take(None))
+            let spare = state.take_spare(&Like::of(&job.carriage.request));
+            spare.or_else(|| state.take_resting())
         };
         let given = self.give(waiting, Task::Run(Box::new(job)));
         given.inspect_err(|_| self.state().running -= 1)
@@ -109,16 +139,16 @@ impl Workers {
 
     /// A spare like the sandbox that a command runs in by now: one for each that runs, up to a bound. Whoever ran beside it is
     /// likely to come again beside it.
-    fn park_another(self: &Arc<Self>, profile: &str, recipe: Recipe) {
+    fn park_another(self: &Arc<Self>, like: &Like, recipe: Recipe) {
         let resting = {
             let mut state = self.state();
             if state.closed || state.spares() + state.parking >= state.running.min(MOST) {
                 return;
             }
             state.parking += 1;
-            state.take(None)
+            state.take_resting()
         };
-        if self.give(resting, Task::Park(profile.to_owned(), Box::new(recipe))).is_err() {
+        if self.give(resting, Task::Park(like.clone(), Box::new(recipe))).is_err() {
             // The next request makes its own.
             self.state().parking -= 1;
         }
@@ -151,43 +181,48 @@ impl Workers {
     fn work(self: &Arc<Self>, number: u64, first: Task) {
         let (mut task, mut spare) = (Some(first), None);
         while let Some(next) = task.take() {
-            let spared = match next {
+            let tasks = match next {
                 Task::Run(job) => {
-                    let profile = job.carriage.request.profile.clone();
-                    carry(*job, spare.take(), &self.kept, &|recipe| self.park_another(&profile, recipe));
-                    Spared::Nothing
+                    let like = Like::of(&job.carriage.request);
+                    carry(*job, spare.take(), &self.kept, &|recipe| self.park_another(&like, recipe));
+                    self.rest(number)
                 }
-                Task::Park(profile, recipe) => {
+                Task::Park(like, recipe) => {
+                    let tasks = self.promise(number, like);
                     // A host that has no room for a spare says so to the next request.
-                    spare = recipe.park(&self.kept).ok();
-                    Spared::Tried(spare.is_some().then_some(profile))
+                    spare = tasks.as_ref().and_then(|_| recipe.park(&self.kept).ok());
+                    self.settle(number, spare.is_some());
+                    tasks
                 }
             };
-            task = self.rest(number, spared).and_then(|tasks| self.next(number, &tasks));
+            task = tasks.and_then(|tasks| self.next(number, &tasks));
         }
     }
 
-    /// Puts the thread among those that wait.
-    fn rest(&self, thread: u64, spared: Spared) -> Option<Receiver<Task>> {
+    /// Puts the thread among those that wait, with empty hands.
+    fn rest(&self, thread: u64) -> Option<Receiver<Task>> {
         let mut state = self.state();
-        let profile = match spared {
-            Spared::Nothing => {
-                state.running -= 1;
-                None
-            }
-            Spared::Tried(profile) => {
-                // Under the same lock: it is counted as the one or the other.
-                state.parking -= 1;
-                profile
-            }
-        };
+        state.running -= 1;
         let resting = state.waiting.len() - state.spares();
-        if state.closed || (profile.is_none() && resting >= MOST_RESTING) {
-            return None;
+        let stays = !state.closed && resting < MOST_RESTING;
+        stays.then(|| state.enter(thread, None))
+    }
+
+    /// The same, with a spare that it is going to make.
+    fn promise(&self, thread: u64, like: Like) -> Option<Receiver<Task>> {
+        let mut state = self.state();
+        // Under the same lock: it is counted as the one or the other.
+        state.parking -= 1;
+        (!state.closed).then(|| state.enter(thread, Some(like)))
+    }
+
+    /// Its spare is there, or will never be. Whoever has chosen it meanwhile finds that out by itself.
+    fn settle(&self, thread: u64, made: bool) {
+        let mut state = self.state();
+        if let Some(waiting) = state.waiting.iter_mut().find(|waiting| waiting.thread == thread) {
+            waiting.is_promised = false;
+            waiting.spare = waiting.spare.take().filter(|_| made);
         }
-        let (give, tasks) = sync_channel(1);
-        state.waiting.push(Waiting { thread, profile, give });
-        Some(tasks)
     }
 
     fn next(&self, number: u64, tasks: &Receiver<Task>) -> Option<Task> {
