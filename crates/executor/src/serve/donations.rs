@@ -69,7 +69,8 @@ impl Donations {
         let mut table = self.table();
         match table.early.iter().rposition(|(id, _)| id == execution).and_then(|at| table.early.remove(at)) {
             Some((_, early)) => hand(&give, early),
-            None if table.closed => {}
+            // It has none to wait for, or is not the first of its name.
+            None if table.closed || table.expected.contains_key(execution) => {}
             None => drop(table.expected.insert(execution.to_owned(), give)),
         }
         Donation(given)

@@ -193,6 +193,21 @@ fn what_is_not_on_record_does_not_run() {
     });
 }
 
+/// A plan says what is hidden, and is not kept for long.
+#[test]
+fn what_comes_while_an_order_waits_is_hidden() {
+    with_executor(async |world, executor| {
+        let id = unique("slow-");
+        let (path, file) = executor.output(&id);
+        let execution = executor.execute_as(id.clone(), path.clone(), request(world, "cat .env; echo end"));
+        tokio::time::sleep(Duration::from_millis(500) * slowness()).await;
+        std::fs::write(world.work().join(".env"), b"walrus").expect("a file");
+        executor.donate(&id, file.as_fd());
+        assert_eq!(execution.result().await.exit_code, 0);
+        assert_eq!(text(&pieces(&path), Stream::Stdout), "end\n");
+    });
+}
+
 #[test]
 fn what_waits_for_its_file_ends_with_the_link() {
     within(async {
