@@ -202,7 +202,9 @@ fn health(socket: &Path, over: &AtomicBool) -> Result<Vec<Duration>> {
 
 pub(super) fn measure(subject: &Subject, quick: bool) -> Result<Vec<Row>> {
     let service = Service::start(subject)?;
-    let (alone, many) = if quick { (60, 400) } else { (600, 6000) };
+    let (warm, alone, many) = if quick { (100, 60, 400) } else { (3000, 600, 6000) };
+    // As one that has run for a while: its directories are made, and its database writes where it has written before.
+    let (_, warm_failed) = load(&service, 8, warm)?;
     let (mut own, mut raw) = (Vec::new(), Vec::new());
     let mut caller = Caller::new(&service.address)?;
     for round in 0..alone + 10 {
@@ -236,8 +238,12 @@ pub(super) fn measure(subject: &Subject, quick: bool) -> Result<Vec<Row>> {
         Row::plain("the same, eight callers, per second", per_second(eight).round(), Unit::Count)
             .held_to(Bar::least("P4 now", EIGHT_PER_SECOND)),
         Row::plain("the same, 64 callers, per second", per_second(full).round(), Unit::Count),
-        Row::plain("requests that failed, of both", (eight_failed + full_failed) as f64, Unit::Count)
-            .held_to(Bar::most("P4", 0.0)),
+        Row::plain(
+            "requests that failed, of all",
+            (warm_failed + eight_failed + full_failed) as f64,
+            Unit::Count,
+        )
+        .held_to(Bar::most("P4", 0.0)),
         Row::plain("`healthCheck` with 64 callers, p99", micros(at_percent(&times, 99)), Unit::Micros)
             .held_to(Bar::most("P4", HEALTH)),
         Row::plain("`stockaded`, memory afterwards", service.memory()?, Unit::Bytes)
