@@ -76,18 +76,44 @@ impl Walls {
         Self { plan, is_supervised, launch }
     }
 
-    /// Whether that plan has the same. What runs within them, and for how long, may be something else.
+    /// Whether that plan has the same. What runs within them, and for how long, may be something else. Every field is named:
+    /// a new one is to be compared, or said to be none of the walls'.
     fn serve(&self, plan: &Plan) -> bool {
         let own = &self.plan;
-        (own.mode, own.layers, own.identity) == (plan.mode, plan.layers, plan.identity)
-            && own.limits.is_same_but_for_the_deadline(&plan.limits)
-            && own.hostname == plan.hostname
-            && own.mounts == plan.mounts
-            && own.landlock == plan.landlock
-            && own.seccomp == plan.seccomp
-            && self.is_supervised == plan.sockets.is_some()
-            && own.network == plan.network
-            && own.publish == plan.publish
+        let Plan {
+            mode,
+            identity,
+            hostname,
+            mounts,
+            workspace,
+            landlock,
+            network,
+            publish,
+            sockets,
+            seccomp,
+            limits,
+            layers,
+            unavailable,
+            // Compared with the sandbox that waits.
+            stdio: _,
+            // What a `Protect` is to stand on: here it stands.
+            placeholders: _,
+            // A name, and sentences for people.
+            profile: _,
+            warnings: _,
+            // What runs.
+            command: _,
+            cwd: _,
+            env: _,
+        } = plan;
+        (own.mode, own.layers, own.identity) == (*mode, *layers, *identity)
+            && own.limits.is_same_but_for_the_deadline(limits)
+            && (&own.hostname, &own.workspace, &own.unavailable) == (hostname, workspace, unavailable)
+            && (&own.landlock, &own.seccomp) == (landlock, seccomp)
+            // Their rules are the supervisor's, who has those of this plan.
+            && self.is_supervised == sockets.is_some()
+            && (&own.network, &own.publish) == (network, publish)
+            && own.mounts == *mounts
     }
 }
 
