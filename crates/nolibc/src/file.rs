@@ -144,18 +144,7 @@ pub(crate) fn length(path: &CStr) -> Result<u64, Errno> {
 }
 
 fn stat_at(base: &Fd, path: &CStr, flags: usize) -> Result<Stat, Errno> {
-    let mut buffer = [0_u64; 32];
-    let arguments = [
-        base.raw(),
-        path.as_ptr() as usize,
-        flags,
-        STATX_TYPE_INO | STATX_SIZE,
-        buffer.as_mut_ptr() as usize,
-        0,
-    ];
-    // SAFETY: `struct statx` is 256 bytes, the size of `buffer`; the path is a C string.
-    let answered = unsafe { call(nr::STATX, arguments) };
-    answered?;
+    let buffer = statx(base, path, flags, STATX_TYPE_INO | STATX_SIZE)?;
     // Offsets: mode u16 at 28, ino u64 at 32, size u64 at 40, dev_major u32 at 136, dev_minor u32 at 140.
     let mode = (buffer[3] >> 32) & 0xffff;
     let major = buffer[17] & 0xffff_ffff;
@@ -167,23 +156,22 @@ fn stat_at(base: &Fd, path: &CStr, flags: usize) -> Result<Stat, Errno> {
 
 /// Whether something is mounted at that very place. A link is not followed.
 pub fn is_mount_root(path: &CStr) -> Result<bool, Errno> {
-    let mut buffer = [0_u64; 32];
-    let arguments = [
-        CWD.raw(),
-        path.as_ptr() as usize,
-        AT_SYMLINK_NOFOLLOW,
-        STATX_TYPE_INO,
-        buffer.as_mut_ptr() as usize,
-        0,
-    ];
-    // SAFETY: `struct statx` is 256 bytes, the size of `buffer`; the path is a C string.
-    let answered = unsafe { call(nr::STATX, arguments) };
-    answered?;
+    let buffer = statx(&CWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE_INO)?;
     // Attributes u64 at 8, which of them the kernel knows u64 at 56.
     if buffer[7] & STATX_ATTR_MOUNT_ROOT == 0 {
         return Err(Errno::INVAL);
     }
     Ok(buffer[1] & STATX_ATTR_MOUNT_ROOT != 0)
+}
+
+/// `struct statx`, in words.
+fn statx(base: &Fd, path: &CStr, flags: usize, mask: usize) -> Result<[u64; 32], Errno> {
+    let mut buffer = [0_u64; 32];
+    let arguments = [base.raw(), path.as_ptr() as usize, flags, mask, buffer.as_mut_ptr() as usize, 0];
+    // SAFETY: `struct statx` is 256 bytes, the size of `buffer`; the path is a C string.
+    let answered = unsafe { call(nr::STATX, arguments) };
+    answered?;
+    Ok(buffer)
 }
 
 /// Maps a whole file read-only for the life of the process. Only for a sealed memfd: nobody can
