@@ -17,15 +17,19 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, openat, statx};
+use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
-    socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    recv, sendmsg, socketpair,
 };
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use stockade_launch::{MAX_ORDER, Offer, ToInit, wall};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+use stockade_launch::{FromInit, MAX_MESSAGE, MAX_ORDER, Offer, ToInit, wall};
 use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Requirement, Stdin, install};
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
@@ -547,6 +551,26 @@ fn refuse_map(bind: &Bind, error: &io::Error) -> Abort {
         "Run as an ordinary user, or move the workspace to ext4, xfs or btrfs (overlay file systems of containers can't map owners).",
     )
     .into()
+}
+
+/// What an init or a stem has said; its next word is waited for so long.
+fn hear<T>(
+    control: &OwnedFd,
+    within: Duration,
+    read: impl FnOnce(Option<FromInit<'_>>) -> io::Result<T>,
+) -> io::Result<T> {
+    let timeout = Timespec::try_from(within).map_err(io::Error::other)?;
+    if poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&timeout))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut packet = [0; MAX_MESSAGE];
+    let (_, length) = recv(control, &mut packet, RecvFlags::DONTWAIT)?;
+    read(FromInit::decode(&packet[..length]))
+}
+
+/// Descriptors that an init has shown.
+pub(crate) fn take_offered(pidfd: &OwnedFd, numbers: &[i32]) -> Result<Vec<OwnedFd>, Errno> {
+    numbers.iter().map(|number| pidfd_getfd(pidfd, *number, PidfdGetfdFlags::empty())).collect()
 }
 
 fn borrowed(fds: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {

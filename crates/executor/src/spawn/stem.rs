@@ -9,11 +9,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode as FileMode, OFlags};
-use rustix::net::{RecvFlags, recv};
 use rustix::process::{PidfdFlags, pidfd_open};
-use stockade_launch::{Birth, BirthNetwork, FromInit, MAX_MESSAGE, ToInit, wall};
+use stockade_launch::{Birth, BirthNetwork, FromInit, ToInit, wall};
 use stockade_policy::{Ground, Object};
 use stockade_proto::{Mount, MountKind, Plan};
 use stockade_sys::Namespaces;
@@ -21,14 +19,14 @@ use stockade_sys::Namespaces;
 use super::encode::{self, Given};
 use super::identity::{give_identity, has_news, open_proc};
 use super::network::{Lent, Namespace, Networks};
-use super::{Foot, Newborn, borrowed, donate, fault, newborn, tell};
+use super::{Foot, Newborn, borrowed, donate, fault, hear, newborn, tell};
 use crate::Abort;
 
 /// A directory of every root that is empty in the end: what a stem keeps for its inits is mounted there until then.
 pub(super) const STASH: &str = "/sys";
 
-/// For a stem to stand, and to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For a stem to stand, and to answer; and for walls to stand.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What sandboxes of one kind have in common.
 #[derive(Debug, Clone)]
@@ -188,7 +186,7 @@ impl Drop for Stem {
         end(&self.pidfd);
         // What it bore after nobody waited for it any more.
         let control = self.control.get_mut().unwrap_or_else(PoisonError::into_inner);
-        while let Ok(Answer::Born(pid)) = read_answer(&control.socket) {
+        while let Ok(Answer::Born(pid)) = hear(&control.socket, Duration::ZERO, answer) {
             if let Ok(unwanted) = pidfd_of(pid) {
                 end(&unwanted);
             }
@@ -208,18 +206,8 @@ fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a stem answered something else")
 }
 
-fn await_answer(control: &OwnedFd) -> io::Result<Answer> {
-    let timeout = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
-    if poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&timeout))? == 0 {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    read_answer(control)
-}
-
-fn read_answer(control: &OwnedFd) -> io::Result<Answer> {
-    let mut packet = [0; MAX_MESSAGE];
-    let (_, length) = recv(control, &mut packet, RecvFlags::DONTWAIT)?;
-    match FromInit::decode(&packet[..length]) {
+fn answer(word: Option<FromInit<'_>>) -> io::Result<Answer> {
+    match word {
         Some(FromInit::Done) => Ok(Answer::Done),
         Some(FromInit::Born { pid }) => u32::try_from(pid).map(Answer::Born).map_err(|_| no_answer()),
         Some(FromInit::Failed { errno, .. }) => Ok(Answer::Failed(io::Error::from_raw_os_error(errno))),
@@ -347,7 +335,7 @@ impl Control {
             return Err(no_answer());
         }
         let asked = tell(&self.socket, question, fds).map_err(io::Error::other);
-        let answer = asked.and_then(|()| await_answer(&self.socket));
+        let answer = asked.and_then(|()| hear(&self.socket, PATIENCE, answer));
         self.broken = answer.is_err();
         answer
     }

@@ -1,24 +1,20 @@
 //! Sandboxes whose walls stand before anybody knows what runs within them: for another execution of the same plan but for
 //! its command, which is what the next one usually is. They hold nothing of the execution that they were made after.
 
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, fstat, open, statat};
-use rustix::net::{RecvFlags, recv};
-use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
-use stockade_launch::{FromInit, MAX_MESSAGE, Offer, ToInit};
+use stockade_launch::{FromInit, Offer, ToInit};
 use stockade_proto::{ArgvCommand, Bytes, Mount, Network, Plan};
 
-use super::{Parked, Running, encode, fault, filter, tell};
+use super::stem::PATIENCE;
+use super::{Parked, Running, encode, fault, filter, hear, take_offered, tell};
 use crate::Abort;
 
 /// Mounts beyond those that a sandbox of its kind has anyway: each is looked at again for every request.
 const MOST_MOUNTS: usize = 16;
-/// For the walls to stand.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The walls of a plan, and the file that init builds them from.
 #[derive(Debug)]
@@ -146,7 +142,7 @@ impl Parked {
         };
         tell(&running.control, ToInit::Launch, &[walls.launch.as_fd()])?;
         let offered = if walls.is_supervised { offered(running)? } else { Vec::new() };
-        hear(running, |word| (word == FromInit::Done).then_some(()))?;
+        next(running, |word| (word == FromInit::Done).then_some(()))?;
         self.walled = Some(Walled { walls, offered, places });
         Ok(())
     }
@@ -178,12 +174,16 @@ fn can_be_walled(plan: &Plan, rest: &[&Mount]) -> bool {
 
 /// What init offers to the supervisor of sockets.
 fn offered(running: &Running) -> Result<Vec<OwnedFd>, Abort> {
-    let numbers: Vec<i32> = hear(running, |word| {
-        let FromInit::Offered { what: Offer::Sockets, fds } = word else { return None };
-        Some(fds.iter().collect())
+    let numbers: Vec<i32> = next(running, |word| match word {
+        FromInit::Offered { what: Offer::Sockets, fds } => Some(fds.iter().collect()),
+        FromInit::Offered { .. }
+        | FromInit::Failed { .. }
+        | FromInit::Started
+        | FromInit::Ended { .. }
+        | FromInit::Born { .. }
+        | FromInit::Done => None,
     })?;
-    let taken = numbers.iter().map(|number| pidfd_getfd(&running.pidfd, *number, PidfdGetfdFlags::empty()));
-    let taken = taken.collect::<Result<Vec<_>, _>>().map_err(|error| fallen(&error))?;
+    let taken = take_offered(&running.pidfd, &numbers).map_err(|error| fallen(&error))?;
     tell(&running.control, ToInit::Taken, &[])?;
     Ok(taken)
 }
@@ -193,14 +193,8 @@ fn fallen(error: &dyn std::fmt::Display) -> Abort {
 }
 
 /// Init's next word, if it is the one that is expected.
-fn hear<T>(running: &Running, expected: impl FnOnce(FromInit<'_>) -> Option<T>) -> Result<T, Abort> {
-    let timeout = Timespec::try_from(PATIENCE).map_err(|error| fallen(&error))?;
-    let waited = poll(&mut [PollFd::new(&running.control, PollFlags::IN)], Some(&timeout));
-    if waited.map_err(|error| fallen(&error))? == 0 {
-        return Err(fallen(&"it does not answer"));
-    }
-    let mut packet = [0; MAX_MESSAGE];
-    let received = recv(&running.control, &mut packet, RecvFlags::DONTWAIT);
-    let (_, length) = received.map_err(|error| fallen(&error))?;
-    FromInit::decode(&packet[..length]).and_then(expected).ok_or_else(|| fallen(&"it says something else"))
+fn next<T>(running: &Running, expected: impl FnOnce(FromInit<'_>) -> Option<T>) -> Result<T, Abort> {
+    let other = || io::Error::new(io::ErrorKind::InvalidData, "it says something else");
+    hear(&running.control, PATIENCE, |word| word.and_then(expected).ok_or_else(other))
+        .map_err(|error| fallen(&error))
 }

@@ -14,6 +14,7 @@ use super::orders::{Heard, Order};
 use super::{DRAIN, GONE, OnStart, Reason, Supervisor, Word, fault};
 use crate::Abort;
 use crate::cgroup::Group;
+use crate::spawn::take_offered;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interest {
@@ -152,14 +153,7 @@ impl Supervisor<'_> {
 
     /// Starts what init's descriptors are for, and lets init go on.
     fn take(&mut self, what: Offer, numbers: &[i32]) -> Result<(), Abort> {
-        let taken = |number: &i32| {
-            rustix::process::pidfd_getfd(
-                &self.running.pidfd,
-                *number,
-                rustix::process::PidfdGetfdFlags::empty(),
-            )
-        };
-        let fds = match numbers.iter().map(taken).collect::<Result<Vec<_>, _>>() {
+        let fds = match take_offered(&self.running.pidfd, numbers) {
             Ok(fds) => fds,
             // It was ended meanwhile; the outcome says why.
             Err(Errno::SRCH) => return Ok(()),
