@@ -178,6 +178,12 @@ fn launch_failed(plan: &stockade_proto::Plan, stage: Stage, errno: i32, subject:
     let error = std::io::Error::from_raw_os_error(errno);
     let message = if stage == Stage::Exec && subject.is_empty() {
         exec_sentence(plan, errno, &error)
+    } else if stage == Stage::Order && !subject.is_empty() {
+        // Its walls were built before its command came.
+        let place = Bytes::from(subject);
+        format!(
+            "{place} was replaced or can't be seen any more while the sandbox waited: run the command again"
+        )
     } else {
         let about = if subject.is_empty() { String::new() } else { format!(" ({})", Bytes::from(subject)) };
         format!("could not {}{about}: {error}", stage.meaning())

@@ -129,7 +129,7 @@ fn what_is_replaced_in_the_last_moment_starts_nothing() {
         let result = execution.result().await;
         let Outcome::LaunchFailed { stage, message, .. } = &result.outcome else { panic!("{result:?}") };
         assert_eq!(stage, "order", "{result:?}");
-        assert!(message.contains(".stockade"), "{result:?}");
+        assert!(message.contains(".stockade was replaced") && message.contains("again"), "{result:?}");
         assert!(!own.join("x").exists() && !world.work().join("ran").exists());
     });
 }
