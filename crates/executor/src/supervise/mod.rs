@@ -13,6 +13,7 @@ use stockade_proto::{Cancel, Code, Fault, LimitKind, Outcome, Plan, StreamTotals
 use stockade_sys::{Ended, Rusage, SignalFd};
 
 use crate::Abort;
+use crate::cgroup::Counters;
 use crate::live::Seen;
 use crate::spawn::{Remains, Running};
 use crate::stream::{Buffer, Events, Feed, Io, Relay};
@@ -102,6 +103,8 @@ struct Supervisor<'a> {
     orders_open: bool,
     ended: Option<(Ended, Rusage)>,
     faults: Vec<String>,
+    /// What the kernel counted, from the moment when nothing more is to come.
+    counters: Option<Counters>,
     counts_cpu: bool,
     /// Nobody is there for calls of the command any more.
     deaf: bool,
@@ -144,6 +147,7 @@ pub(crate) fn supervise(
         orders_open: true,
         ended: None,
         faults: Vec::new(),
+        counters: None,
         counts_cpu: false,
         deaf: false,
     };
@@ -172,6 +176,7 @@ impl Supervisor<'_> {
     fn react(&mut self, ready: events::Ready) -> Result<(), Abort> {
         if ready.control {
             self.read_control()?;
+            self.count_if_deserted();
         }
         self.relay(ready)?;
         if ready.signal {

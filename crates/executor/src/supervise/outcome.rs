@@ -32,15 +32,26 @@ fn decode(status: i32) -> Status {
 }
 
 impl Supervisor<'_> {
-    pub(super) fn conclude(mut self, begun: Instant) -> Supervised {
-        let counters = match self.running.group.as_ref().map(crate::cgroup::Group::counters) {
+    /// Nobody but init is left in its PID namespace, and it is ending. The kernel takes its time to take that apart.
+    pub(super) fn count_if_deserted(&mut self) {
+        if self.running.has_pid_namespace && matches!(self.word, Some(Word::Ended { leaked: 0, .. })) {
+            self.counters = Some(self.counted());
+        }
+    }
+
+    fn counted(&mut self) -> Counters {
+        match self.running.group.as_ref().map(crate::cgroup::Group::counters) {
             Some(Ok(counters)) => counters,
             Some(Err(error)) => {
                 self.faults.push(format!("the cgroup's counters could not be read: {error}"));
                 Counters::default()
             }
             None => Counters::default(),
-        };
+        }
+    }
+
+    pub(super) fn conclude(mut self, begun: Instant) -> Supervised {
+        let counters = self.counters.take().unwrap_or_else(|| self.counted());
         self.counts_cpu = self.running.group.is_some();
         self.release_group();
         let mut seen = self.running.live.as_mut().map(crate::live::Live::end).unwrap_or_default();
