@@ -13,6 +13,7 @@ pub(crate) fn become_program(name: &str) -> Abort {
         Ok(program) => program,
         Err(fault) => return fault.into(),
     };
+    stockade_sys::ahead::end();
     let error = std::process::Command::new(&program).args(std::env::args_os().skip(1)).exec();
     failed(&format!("{} can't be started: {error}", program.display())).into()
 }

@@ -20,6 +20,10 @@ use clap::{Parser, Subcommand};
 use stockade_executor::Abort;
 use stockade_proto::exit;
 
+/// `stockade run` begins with one, unless it runs nothing itself. The places are those of [`stockade_proto::install::places`].
+pub const SEED: &[u8; 82] =
+    b"run\0--explain\0--via\0stockade-init\0../libexec/stockade/stockade-init\0stockade-init\0";
+
 /// Runs the commands that agents ask for, inside walls that the kernel enforces.
 #[derive(Debug, Parser)]
 #[command(name = "stockade", version, disable_help_subcommand = true)]

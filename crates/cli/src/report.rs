@@ -43,6 +43,7 @@ fn refuse(target: Target<'_>, why: &dyn std::fmt::Display) -> Refusal {
 
 fn descriptor(target: Target<'_>, number: &str) -> Result<OwnedFd, Refusal> {
     let number: RawFd = number.parse().map_err(|error| refuse(target, &error))?;
+    stockade_sys::borrow_inherited(number).map_err(|error| refuse(target, &error))?;
     // Reopened through /proc, so that a number that is not open, or not ours, is an error and not a guess.
     let path = format!("/proc/self/fd/{number}");
     match open(&path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::APPEND, Mode::empty()) {

@@ -12,7 +12,7 @@ use stockade_executor::{Abort, Beginning, Destination, Input, Io, Watch, begin, 
 use stockade_policy::{Command, Request, Variable, duration, explain, publish};
 use stockade_proto::{Bytes, Code, ExecutionResult, Fault, Refusal, Stdin};
 use stockade_redact::Redactor;
-use stockade_sys::{Signal, mask_for_descriptor};
+use stockade_sys::{Signal, ahead, mask_for_descriptor};
 
 use crate::report::{Report, create_output, open_target};
 use crate::{identifier, say, secrets};
@@ -85,7 +85,9 @@ pub(crate) struct RunArguments {
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<u8, Abort> {
     stockade_executor::check_ground()?;
+    // Before we have descriptors of our own, which a number of the caller's could be taken for.
     let mut report = Report::open(arguments.json.as_deref())?;
+    let events = open_target("--events", arguments.events.as_deref());
     let redactor = match secrets::redactor(&arguments.secret_env, &arguments.secret_file) {
         Ok(redactor) => redactor,
         Err(refusal) => {
@@ -94,7 +96,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8, Abort> {
             return Err(abort);
         }
     };
-    let ended = receive(arguments).and_then(|request| carry_out(arguments, request, &redactor));
+    let ended = events.map_err(Abort::from).and_then(|events| {
+        let request = receive(arguments)?;
+        carry_out(arguments, request, events.as_ref(), &redactor)
+    });
     // What we say ourselves may quote the command.
     let ended = ended
         .map(|result| result.map(|result| redacted::result(&redactor, result)))
@@ -119,6 +124,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8, Abort> {
 fn carry_out(
     arguments: &RunArguments,
     request: Request,
+    events: Option<&OwnedFd>,
     redactor: &Redactor,
 ) -> Result<Option<ExecutionResult>, Abort> {
     let begun = match begin(request)? {
@@ -132,7 +138,8 @@ fn carry_out(
     }
     // First, so that no signal ends us while a sandbox is being made.
     let watch = watch(arguments)?;
-    let ready = begun.ready()?;
+    debug_assert!(ahead::was_tried(), "the linker was not told of our entry point");
+    let ready = begun.ready(ahead::take())?;
     ready.plan.warnings.iter().for_each(|warning| say::warning(warning));
     for (published, asked) in ready.published().zip(&ready.plan.publish) {
         // What a person chose they know.
@@ -141,14 +148,13 @@ fn carry_out(
         }
     }
     let (stdout, stderr) = (destination(arguments.stdout.as_ref())?, destination(arguments.stderr.as_ref())?);
-    let events = open_target("--events", arguments.events.as_deref())?;
     let stdin = std::io::stdin();
     let (own_stdout, own_stderr) = (std::io::stdout(), std::io::stderr());
     let io = Io {
         stdin: arguments.stdin.then(|| Input::Borrowed(stdin.as_fd())),
         stdout: Destination::Descriptor(stdout.as_ref().map_or(own_stdout.as_fd(), AsFd::as_fd)),
         stderr: Destination::Descriptor(stderr.as_ref().map_or(own_stderr.as_fd(), AsFd::as_fd)),
-        events: events.as_ref().map(|events| Destination::Descriptor(events.as_fd())),
+        events: events.map(|events| Destination::Descriptor(events.as_fd())),
         redactor,
     };
     execute(ready, &identifier::execution(), io, &watch).map(|executed| Some(executed.result))
@@ -289,6 +295,7 @@ pub(crate) fn enter_scope(refusal: Refusal) -> Abort {
     let own: Vec<OsString> = std::env::args_os().skip(1).collect();
     let argv = scope_reexec_argv(&own);
     if let Some((program, rest)) = argv.as_ref().and_then(|argv| argv.split_first()) {
+        ahead::end();
         let error = std::process::Command::new(program).args(rest).env(IN_SCOPE, "1").exec();
         say::warning(&format!("systemd-run could not be started: {error}"));
     }

@@ -69,7 +69,7 @@ pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch<'_>) -> 
         Some(parked) => parked,
         None => spawn::park(ground, plan.stdio.stdin, host.as_deref(), None)?,
     };
-    let running = parked.launch(&plan, execution, doors)?;
+    let running = parked.launch(&plan, execution, doors, host.as_deref())?;
     // Init is at work; what others left behind can be removed meanwhile.
     let swept = host.and_then(|host| host.sweep_once());
     let planned = enforcement::of(&plan, running.group.as_ref());

@@ -9,6 +9,7 @@ use rustix::fs::{CWD, Mode as FileMode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use stockade_policy::{Ground, HostReport, Needs, Object, Request, Resolved, Sources, Unavailable};
 use stockade_proto::{Code, Fault, Layer, Plan, PublishedPort, Refusal, Requirement, Stdin, link};
+use stockade_sys::ahead::Ahead;
 
 use crate::cgroup;
 use crate::kept::Kept;
@@ -68,7 +69,7 @@ impl Recipe {
             .and_then(|template| spawn::park_on(template, self.stdin, host, kept, Awaited::Later));
         match born {
             Some(mut parked) => {
-                parked.wall(self.plan, self.walls)?;
+                parked.wall(self.plan, self.walls, host)?;
                 Ok(Spare(parked))
             }
             None => spawn::park(self.ground, self.stdin, host, Some(kept)).map(Spare),
@@ -105,16 +106,32 @@ impl Begun {
     }
 
     /// An init parked on the ground, and the plan that is made while it builds there. The calling thread must
-    /// outlive the execution: init dies with the thread that started it.
-    pub fn ready(self) -> Result<Ready, Abort> {
-        self.ready_on(None, None)
+    /// outlive the execution: init dies with the thread that started it. Where a seed was started before, init is that.
+    pub fn ready(self, seed: Option<Ahead>) -> Result<Ready, Abort> {
+        self.ready_from(None, None, seed)
     }
 
     /// As `ready`, on the sandbox that waits already, if it stands on the same ground, or with what a service keeps: where
     /// a stem stands, the plan comes first.
-    pub fn ready_on(self, spare: Option<Spare>, kept: Option<&Kept>) -> Result<Ready, Abort> {
+    pub fn ready_on(self, spare: Option<Spare>, kept: &Kept) -> Result<Ready, Abort> {
+        self.ready_from(spare, Some(kept), None)
+    }
+
+    fn ready_from(
+        self,
+        spare: Option<Spare>,
+        kept: Option<&Kept>,
+        mut seed: Option<Ahead>,
+    ) -> Result<Ready, Abort> {
         let Self { request, profile, needs, report, ground, limits, outlook } = self;
-        let park = || spawn::park(Arc::clone(&ground), request.stdin, limits.as_deref(), kept);
+        let mut park = || {
+            let limits = limits.as_deref();
+            let sown = seed.take().map(|seed| spawn::park_on_seed(seed, &ground, request.stdin, limits));
+            match sown.transpose()?.flatten() {
+                Some(sown) => Ok(sown),
+                None => spawn::park(Arc::clone(&ground), request.stdin, limits, kept),
+            }
+        };
         let waiting = spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin, kept));
         // Born of a stem it is there sooner than if it were begun now; but that takes the plan.
         let stem_stands = || {

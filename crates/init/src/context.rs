@@ -34,8 +34,20 @@ impl<T> About<T> for Result<T, Errno> {
     }
 }
 
+/// How an init came to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Started with its ground.
+    Exec,
+    /// It was a seed before: session and namespaces are its own.
+    Seed,
+    /// Born of a seed, in its namespaces.
+    Born,
+}
+
 pub(crate) struct Context {
     pub(crate) ground: Ground<'static>,
+    pub(crate) origin: Origin,
     /// From the `launch` stage on.
     pub(crate) launch: Option<Launch<'static>>,
     /// From the `order` stage on.
@@ -45,7 +57,7 @@ pub(crate) struct Context {
     pub(crate) donations: [Option<Fd>; MAX_DONATIONS],
     /// The new root, from the `ground` stage (born of a stem: the `own` stage) to the `pivot` stage.
     pub(crate) root: Option<NewRoot>,
-    /// Born of a stem: what it knew of itself, and so of us.
+    /// Of a stem or a seed: what it knew of itself, and so of us.
     pub(crate) inherited: Option<Inherited>,
     /// Born of a stem, until somebody waits for it: others go first.
     pub(crate) is_patient: bool,
@@ -80,7 +92,7 @@ impl Context {
         self.launch.ok_or(Failure { errno: Errno::BADMSG, subject: b"a stage stands before the launch" })
     }
 
-    pub(crate) fn receive() -> Result<Self, Failure> {
+    pub(crate) fn receive(origin: Origin) -> Result<Self, Failure> {
         let bytes = map_file(&Fd::inherited(GROUND_FD)).about(b"ground")?;
         // Whatever else the executor left open ends here; the mapping outlives its descriptor.
         close_all_from(GROUND_FD.cast_unsigned())?;
@@ -88,6 +100,7 @@ impl Context {
             .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"ground of another version" })?;
         Ok(Self {
             ground,
+            origin,
             launch: None,
             order: None,
             control: Fd::inherited(CONTROL_FD),
@@ -96,7 +109,7 @@ impl Context {
             inherited: None,
             is_patient: false,
             keeps_stash: false,
-            loopback_down: ground.has(wall::NET),
+            loopback_down: ground.has(wall::NET) && origin == Origin::Exec,
             ruleset: None,
             offered: [None, None],
             ignored_signals: 0,

@@ -1,20 +1,22 @@
 //! PID 1 of every sandbox. The executor starts it inside fresh namespaces with a control socket and
 //! the ground in a sealed memfd, and sends the launch when the plan is made; it applies the stages in
 //! order, starts the command, reaps, and ends. It decides nothing: every value comes from those two. A service has
-//! it stop half-way, as the stem of many (`stem.rs`). Read on in `stages/mod.rs`.
+//! it stop half-way, as the stem of many (`stem.rs`); `stockade run` starts it before there is a ground (`seed.rs`). Read on
+//! in `stages/mod.rs`.
 
 #![no_std]
 #![no_main]
 
 mod context;
 mod reap;
+mod seed;
 mod stages;
 mod stem;
 
-use stockade_launch::{CONTROL_FD, FromInit, MAX_MESSAGE, Stage};
-use stockade_nolibc::{Arguments, Fd, send, write};
+use stockade_launch::{CONTROL_FD, FromInit, GROUND_FD, MAX_MESSAGE, Stage};
+use stockade_nolibc::{Arguments, Fd, is_open, send, write};
 
-use context::{Context, Failure};
+use context::{Context, Failure, Origin};
 
 mod entry {
     stockade_nolibc::runtime!(crate::init);
@@ -25,13 +27,22 @@ const BY_HAND: i32 = 64;
 const FAILED: i32 = 70;
 
 fn init(arguments: Arguments) -> i32 {
-    if arguments.get(1).is_some() {
+    if arguments.get(1).is_some() || !is_open(CONTROL_FD) {
         return by_hand();
     }
-    let mut context = match Context::receive() {
+    let (origin, inherited) = if is_open(GROUND_FD) {
+        (Origin::Exec, None)
+    } else {
+        match seed::until_born() {
+            Ok((origin, inherited)) => (origin, Some(inherited)),
+            Err((stage, failure)) => return report(stage, &failure),
+        }
+    };
+    let mut context = match Context::receive(origin) {
         Ok(context) => context,
         Err(failure) => return report(Stage::Receive, &failure),
     };
+    context.inherited = inherited;
     for (stage, apply) in stages::GROUNDWORK {
         if let Err(failure) = apply(&mut context) {
             return report(stage, &failure);

@@ -39,7 +39,7 @@ pub enum FromInit<'a> {
     Offered { what: Offer, fds: Offered<'a> },
     /// The command ended with this wait status; `leaked` other processes were alive.
     Ended { status: i32, leaked: u32 },
-    /// A stem has started an init; the executor is its parent.
+    /// A stem or a seed has started an init; the executor is its parent.
     Born { pid: i32 },
     /// A stem did what it was asked to.
     Done,
@@ -89,13 +89,14 @@ pub enum ToInit {
     Taken,
     /// Send this signal to the whole tree.
     Signal(i32),
-    /// To a stem: start an init, with the descriptors of this packet.
+    /// To a stem or a seed: start an init, with the descriptors of this packet.
     Bear(Birth),
     /// To a stem: enter a new network namespace, with its loopback up.
     Network,
 }
 
-/// What an init is born with, beside its stdin, stdout, stderr and control socket, which come first.
+/// What an init is born with, beside what comes first: its stdin, stdout, stderr and, of a stem's, its control socket; of a
+/// seed's, which has that already, its ground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Birth {
     pub network: BirthNetwork,

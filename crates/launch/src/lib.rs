@@ -21,6 +21,10 @@ pub use read::{Ground, Items, Launch, Malformed, Mounts, Order, Reader};
 pub use stage::Stage;
 pub use write::{Sink, Writer};
 
+/// The walls that an init begins with that is started without a ground: one that does not have all of these is for another
+/// init.
+pub const SEEDED: u32 = wall::USER | wall::MOUNT | wall::PID | wall::NET | wall::UTS;
+
 /// Fds that the init is born with, beside stdin, stdout and stderr.
 pub const CONTROL_FD: i32 = 3;
 pub const GROUND_FD: i32 = 4;
@@ -30,7 +34,7 @@ pub const MAX_DONATIONS: usize = 240;
 
 /// "STKD" and the version of this format: init and executor are installed together, and say so if not.
 pub const MAGIC: u32 = 0x444b_5453;
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// What the sandbox consists of; bits of `Ground::walls`.
 pub mod wall {

@@ -51,4 +51,4 @@ pub use security::{
 };
 pub use signal::{block_all, kill, kill_every, pause, poll_two, reset, signal_fd, unblock_all};
 pub use socket::{Received, loopback_up, receive, send};
-pub use status::{Inherited, Status, has_foreign_fd, inherited, own_status};
+pub use status::{Inherited, Status, has_foreign_fd, inherited, is_open, own_status};

@@ -83,15 +83,16 @@ fn ignored_signals() -> Result<u64, Errno> {
     Ok(set)
 }
 
+/// Whether there is a descriptor of that number.
+pub fn is_open(number: i32) -> bool {
+    const F_GETFD: usize = 1;
+    // SAFETY: numbers only.
+    unsafe { call(nr::FCNTL, [crate::call::int(number), F_GETFD, 0, 0, 0, 0]) }.is_ok()
+}
+
 /// Whether a descriptor above `allowed` is open. Needs `/proc`.
 pub fn has_foreign_fd(allowed: i32) -> Result<bool, Errno> {
-    const F_GETFD: usize = 1;
-    let mut known = 0;
-    for number in 0..=allowed {
-        // SAFETY: numbers only.
-        known +=
-            u64::from(unsafe { call(nr::FCNTL, [crate::call::int(number), F_GETFD, 0, 0, 0, 0]) }.is_ok());
-    }
+    let known = (0..=allowed).map(|number| u64::from(is_open(number))).sum();
     match crate::file::length(c"/proc/self/fd")? {
         // Before Linux 6.2 it is not told.
         0 => listed_foreign_fd(allowed),

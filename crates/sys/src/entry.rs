@@ -2,16 +2,41 @@
 //! `/proc/self/maps` to tell an overflow of the main thread's stack from other faults, and gives every thread
 //! a second stack for it: a tenth of a millisecond. What else it prepares is prepared here.
 
-/// Puts the entry point into a `no_main` binary; `$main` is `fn() -> u8`, the exit code.
+/// Puts the entry point into a `no_main` binary; `$main` is `fn() -> u8`, the exit code. With a helper, the binary's first
+/// instruction is ours ([`crate::ahead`]): its linker has to be told so, by `-e stockade_entry`.
 #[macro_export]
 macro_rules! entry {
+    ($main:path, ahead: $helper:expr) => {
+        static HELPER: [u8; $helper.len()] = $crate::ahead::Helper::check(*$helper);
+
+        std::arch::global_asm!(
+            ".globl stockade_entry",
+            "stockade_entry:",
+            "xor ebp, ebp",
+            // What the C library's entry point expects: the stack as it is, and what the kernel left in rdx.
+            "mov rbx, rsp",
+            "mov r12, rdx",
+            "mov rdi, rsp",
+            "lea rsi, [rip + {helper}]",
+            "call {start}",
+            "mov rsp, rbx",
+            "mov rdx, r12",
+            "jmp _start",
+            helper = sym HELPER,
+            start = sym $crate::ahead::start,
+        );
+
+        $crate::entry!($main);
+    };
     ($main:path) => {
         // SAFETY: `main` is the C library's name for it, and this program has no other.
         #[unsafe(no_mangle)]
         extern "C" fn main(_: i32, _: *const *const u8) -> i32 {
             $crate::begin();
+            let code = $main();
+            $crate::ahead::end();
             // Flushes what the standard library holds.
-            std::process::exit(i32::from($main()))
+            std::process::exit(i32::from(code))
         }
     };
 }

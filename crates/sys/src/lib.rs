@@ -6,6 +6,7 @@
     reason = "one of the two crates that talk to the kernel; the other is stockade-nolibc"
 )]
 
+pub mod ahead;
 mod entry;
 mod landlock;
 mod lookup;
@@ -30,8 +31,11 @@ pub use wait::{Ended, Rusage, wait_pidfd};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// A descriptor that the caller says it was started with, if it is open.
+/// A descriptor that the caller says it was started with, if it is open and not our own.
 pub fn borrow_inherited(number: RawFd) -> io::Result<BorrowedFd<'static>> {
+    if ahead::has(number) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
     // SAFETY: asks for flags only; a number that is not open is an error.
     checked(libc::c_long::from(unsafe { libc::fcntl(number, libc::F_GETFD) }))?;
     // SAFETY: open just now, and nothing in this process closes descriptors that it did not make.

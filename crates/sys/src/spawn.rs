@@ -48,7 +48,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 const MAX_FDS: usize = 16;
 /// Copies that the child moves down from are made here, so that none is overwritten before its turn. Below 64,
 /// where the table of a process with threads grows at the price of a grace period, tens of milliseconds.
-const ABOVE_TARGETS: i32 = 16;
+pub(crate) const ABOVE_TARGETS: i32 = 16;
 /// The child calls one function without recursion or large locals. Never written by us: only the pages that it
 /// touches cost anything.
 const CHILD_STACK: usize = 64 * 1024;
@@ -58,14 +58,45 @@ const CHILD_STACK: usize = 64 * 1024;
 const AMBIENT: [usize; 6] = [6, 7, 8, 10, 12, 21];
 
 /// Shared with the child, which runs while we are suspended.
-struct Shared {
-    fds: [i32; MAX_FDS],
-    count: usize,
+pub(crate) struct Shared {
+    pub(crate) fds: [i32; MAX_FDS],
+    pub(crate) count: usize,
     program: i32,
     argv: [*const libc::c_char; 2],
     env: [*const libc::c_char; 1],
-    keep_capabilities: bool,
+    pub(crate) keep_capabilities: bool,
     errno: i32,
+}
+
+impl Shared {
+    pub(crate) const fn new(program: i32, argv0: *const libc::c_char) -> Self {
+        Self {
+            fds: [-1; MAX_FDS],
+            count: 0,
+            program,
+            argv: [argv0, std::ptr::null()],
+            env: [std::ptr::null()],
+            keep_capabilities: false,
+            errno: 0,
+        }
+    }
+}
+
+/// A child that ends with the usual signal.
+pub(crate) fn clone_arguments(flags: u64, pidfd: *mut i32) -> libc::clone_args {
+    libc::clone_args {
+        flags,
+        pidfd: pidfd.addr() as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: libc::SIGCHLD as u64,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    }
 }
 
 /// u128 for the alignment that the ABI wants.
@@ -82,15 +113,9 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Child> {
         .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, ABOVE_TARGETS))
         .collect::<Result<Vec<OwnedFd>, _>>()?;
     let program = rustix::io::fcntl_dupfd_cloexec(spawn.program, ABOVE_TARGETS)?;
-    let mut shared = Shared {
-        fds: [-1; MAX_FDS],
-        count: sources.len(),
-        program: program.as_raw_fd(),
-        argv: [spawn.argv0.as_ptr(), std::ptr::null()],
-        env: [std::ptr::null()],
-        keep_capabilities: spawn.namespaces.user,
-        errno: 0,
-    };
+    let mut shared = Shared::new(program.as_raw_fd(), spawn.argv0.as_ptr());
+    shared.count = sources.len();
+    shared.keep_capabilities = spawn.namespaces.user;
     for (slot, source) in shared.fds.iter_mut().zip(&sources) {
         *slot = source.as_raw_fd();
     }
@@ -98,26 +123,14 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Child> {
     let mut pidfd: i32 = -1;
     let mut flags = spawn.namespaces.flags();
     flags |= u64::from((libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD).cast_unsigned());
-    let cgroup = match spawn.cgroup {
-        Some(fd) => {
-            flags |= CLONE_INTO_CGROUP;
-            u64::try_from(fd.as_raw_fd()).map_err(io::Error::other)?
-        }
-        None => 0,
-    };
-    let arguments = libc::clone_args {
-        flags,
-        pidfd: (&raw mut pidfd).addr() as u64,
-        child_tid: 0,
-        parent_tid: 0,
-        exit_signal: libc::SIGCHLD as u64,
-        stack: stack.as_mut_ptr().addr() as u64,
-        stack_size: CHILD_STACK as u64,
-        tls: 0,
-        set_tid: 0,
-        set_tid_size: 0,
-        cgroup,
-    };
+    let mut arguments = clone_arguments(0, &raw mut pidfd);
+    if let Some(fd) = spawn.cgroup {
+        flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = u64::try_from(fd.as_raw_fd()).map_err(io::Error::other)?;
+    }
+    arguments.flags = flags;
+    arguments.stack = stack.as_mut_ptr().addr() as u64;
+    arguments.stack_size = CHILD_STACK as u64;
     let blocked = AllBlocked::new()?;
     // SAFETY: stack, arguments and `shared` outlive the child's use of them: with CLONE_VFORK we are
     // suspended until it has exec'd or exited; all signals are blocked, so no handler runs on its stack.
@@ -173,7 +186,7 @@ unsafe fn clone_into(arguments: *const libc::clone_args, shared: *mut Shared) ->
 ///
 /// # Safety
 /// As the system call itself.
-unsafe fn raw(number: libc::c_long, arguments: [usize; 5]) -> i64 {
+pub(crate) unsafe fn raw(number: libc::c_long, arguments: [usize; 5]) -> i64 {
     let answer: i64;
     // SAFETY: the instruction clobbers rcx and r11 only; the caller vouches for the call.
     unsafe {
@@ -199,17 +212,21 @@ extern "C" fn child(shared: *mut Shared) -> ! {
     let shared = unsafe { &mut *shared };
     let failed = prepare_and_exec(shared);
     shared.errno = i32::try_from(-failed).unwrap_or(libc::EINVAL);
+    leave()
+}
+
+pub(crate) fn leave() -> ! {
     loop {
         // SAFETY: ends this process only; the loop is for the type.
         unsafe { raw(libc::SYS_exit_group, [127, 0, 0, 0, 0]) };
     }
 }
 
-fn fd_argument(fd: i32) -> usize {
+pub(crate) fn fd_argument(fd: i32) -> usize {
     (fd as isize).cast_unsigned()
 }
 
-fn prepare_and_exec(shared: &Shared) -> i64 {
+pub(crate) fn prepare_and_exec(shared: &Shared) -> i64 {
     for (target, source) in shared.fds.iter().take(shared.count).enumerate() {
         // SAFETY: changes this process's descriptor table, which is its own.
         let moved = unsafe { raw(libc::SYS_dup2, [fd_argument(*source), target, 0, 0, 0]) };

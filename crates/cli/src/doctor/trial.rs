@@ -163,7 +163,7 @@ impl<'g> Trial<'g> {
     pub(super) fn execute(&self, variant: &Variant, work: Work) -> Result<Tried, Stop> {
         let request = request(self.ground, variant, work)?;
         let ready = match begin_with(request, variant) {
-            Ok(Beginning::Begun(begun)) => begun.ready(),
+            Ok(Beginning::Begun(begun)) => begun.ready(None),
             Ok(Beginning::NeedsScope(refusal)) => Err(refusal.into()),
             Err(abort) => Err(abort),
         };

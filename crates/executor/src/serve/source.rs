@@ -30,7 +30,7 @@ impl Source {
     ) -> Result<Ready, Abort> {
         check_ground()?;
         let ready = match begin_under(request, place, &self.profiles, Arc::clone(&self.outlook)) {
-            Ok(Beginning::Begun(begun)) => begun.ready_on(spare, Some(kept)),
+            Ok(Beginning::Begun(begun)) => begun.ready_on(spare, kept),
             // Whoever started us could have put us into one.
             Ok(Beginning::NeedsScope(refusal)) => Err(refusal.into()),
             Err(abort) => Err(abort),

@@ -7,7 +7,7 @@ use stockade_proto::Stdin;
 
 use super::encode::Given;
 use super::stem::{Awaited, Stem, Template};
-use super::{Parked, Running, StandsOn, control_pair, fault, input, output_pipe, refuse_limits, tree_kill};
+use super::{Newborn, Parked, Running, StandsOn, Streams, control_pair, fault, refuse_limits, tree_kill};
 use crate::Abort;
 use crate::cgroup::{self, Entry, Group};
 use crate::kept::Kept;
@@ -53,9 +53,10 @@ pub(crate) fn park_on(
         let (running, pid) = born_of(&stem, &template, group, stdin, awaited)?;
         let running = Some(running);
         let (mounts, stands_on) = (Some(stem.mounts), StandsOn::Template(template));
+        let (walled, user_namespace, bears) = (None, None, false);
         let mut parked =
-            Parked { running, stands_on, walled: None, stdin, given, mounts, user_namespace: None };
-        parked.settle(pid, host)?;
+            Parked { running, stands_on, walled, stdin, given, mounts, user_namespace, bears, entry };
+        parked.settle(pid)?;
         Ok::<_, Abort>(parked)
     };
     // What is wrong is told by the sandbox that is made in its place.
@@ -75,28 +76,15 @@ fn born_of(
     stdin: Stdin,
     awaited: Awaited,
 ) -> Result<(Running, u32), Abort> {
-    let stdout = output_pipe()?;
-    let stderr = output_pipe()?;
-    let (own_stdin, init_stdin) = input(stdin)?;
+    let streams = Streams::new(stdin)?;
     let (control, init_control) = control_pair()?;
     let network = stem.lend();
-    let fds = [init_stdin.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd(), init_control.as_fd()];
+    let [stdin, stdout, stderr] = streams.theirs();
     let cgroup = group.as_ref().and_then(Group::clone_fd);
     let (pid, pidfd) = stem
-        .bear(fds, network.as_ref(), cgroup, awaited, template)
+        .bear([stdin, stdout, stderr, init_control.as_fd()], network.as_ref(), cgroup, awaited, template)
         .map_err(|error| fault("the sandbox process could not be created", &error))?;
-    let running = Running {
-        pidfd,
-        control,
-        stdout: Some(stdout.ours),
-        stderr: Some(stderr.ours),
-        stdin: own_stdin,
-        group,
-        has_pid_namespace: true,
-        network,
-        live: None,
-        mount_namespace: None,
-    };
+    let running = Running { group, network, ..Running::new(Newborn { pid, pidfd, control }, streams) };
     Ok((running, pid))
 }
 

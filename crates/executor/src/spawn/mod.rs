@@ -7,6 +7,7 @@ mod encode;
 mod identity;
 mod network;
 mod rights;
+mod seed;
 mod stem;
 mod stems;
 mod walled;
@@ -40,12 +41,12 @@ use crate::kept::Kept;
 use crate::live::Live;
 use crate::publish::Door;
 
-use born::entry_of_the_born;
 pub(crate) use born::{park_on, stem_stands};
 use encode::Given;
 use identity::{give_identity, has_news, has_spoken, open_proc, prove_network};
 use network::Lent;
 pub(crate) use network::OwnNetworks;
+pub(crate) use seed::park_on_seed;
 pub(crate) use stem::{Awaited, Template};
 pub(crate) use stems::Stems;
 use walled::Walled;
@@ -141,12 +142,47 @@ fn namespaces(walls: u32) -> Namespaces {
     Namespaces { user: walls & wall::USER != 0, pid: walls & wall::PID != 0 }
 }
 
-struct Ends {
-    ours: OwnedFd,
-    theirs: OwnedFd,
+/// The command's standard streams: its ends, and ours.
+struct Streams {
+    theirs: [OwnedFd; 3],
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
 }
 
-fn output_pipe() -> Result<Ends, Abort> {
+impl Streams {
+    fn new(stdin: Stdin) -> Result<Self, Abort> {
+        let (stdout, out) = output_pipe()?;
+        let (stderr, err) = output_pipe()?;
+        let (stdin, input) = input(stdin)?;
+        Ok(Self { theirs: [input, out, err], stdin, stdout, stderr })
+    }
+
+    fn theirs(&self) -> [BorrowedFd<'_>; 3] {
+        self.theirs.each_ref().map(AsFd::as_fd)
+    }
+}
+
+impl Running {
+    /// Of an init that has its ends of them.
+    fn new(init: Newborn, streams: Streams) -> Self {
+        Self {
+            pidfd: init.pidfd,
+            control: init.control,
+            stdout: Some(streams.stdout),
+            stderr: Some(streams.stderr),
+            stdin: streams.stdin,
+            group: None,
+            has_pid_namespace: true,
+            network: None,
+            live: None,
+            mount_namespace: None,
+        }
+    }
+}
+
+/// Ours, and the command's.
+fn output_pipe() -> Result<(OwnedFd, OwnedFd), Abort> {
     let (ours, theirs) =
         pipe_with(PipeFlags::CLOEXEC).map_err(|error| fault("a pipe could not be made", &error))?;
     match fcntl_setpipe_size(&ours, PIPE_SIZE) {
@@ -154,7 +190,7 @@ fn output_pipe() -> Result<Ends, Abort> {
         Ok(_) | Err(_) => {}
     }
     rustix::io::ioctl_fionbio(&ours, true).map_err(|error| fault("a pipe could not be set up", &error))?;
-    Ok(Ends { ours, theirs })
+    Ok((ours, theirs))
 }
 
 fn input(stdin: Stdin) -> Result<(Option<OwnedFd>, OwnedFd), Abort> {
@@ -187,6 +223,10 @@ pub(crate) struct Parked {
     mounts: Option<u64>,
     /// Of the sandbox's init, for the owners of its mounts. Only for host root.
     user_namespace: Option<OwnedFd>,
+    /// What runs is the seed that bears its init, until it is launched.
+    bears: bool,
+    /// How it gets into its groups.
+    entry: Entry,
 }
 
 #[derive(Debug)]
@@ -201,13 +241,6 @@ impl StandsOn {
         match self {
             Self::Ground(ground) => ground,
             Self::Template(template) => template.ground(),
-        }
-    }
-
-    const fn entry(&self, given: Given) -> Entry {
-        match self {
-            Self::Template(_) => entry_of_the_born(given),
-            Self::Ground(_) => Entry::Birth,
         }
     }
 }
@@ -275,37 +308,25 @@ pub(crate) fn park(
     let network = networks.and_then(|networks| networks.lend().ok());
     let given = Given::of_this_host(host, network.is_some());
     let memfd = encode::ground(&ground, given)?;
-    let stdout = output_pipe()?;
-    let stderr = output_pipe()?;
-    let (own_stdin, init_stdin) = input(stdin)?;
+    let streams = Streams::new(stdin)?;
     // On v2 the child is born inside its group; the v1 groups are made while init builds its root.
-    let groups = kept.map(|kept| &kept.groups);
-    let group = host.map(|host| host.begin(&ground.limits, tree_kill(&ground), Entry::Birth, groups));
+    let (groups, entry) = (kept.map(|kept| &kept.groups), Entry::Birth);
+    let group = host.map(|host| host.begin(&ground.limits, tree_kill(&ground), entry, groups));
     let group = group.transpose().map_err(refuse_limits)?;
-    let Newborn { pid, pidfd, control } = newborn(&Foot {
+    let newborn = newborn(&Foot {
         namespaces: namespaces(walls),
         cgroup: group.as_ref().and_then(Group::clone_fd),
-        stdio: [init_stdin.as_fd(), stdout.theirs.as_fd(), stderr.theirs.as_fd()],
+        stdio: streams.theirs(),
         ground: memfd.as_fd(),
         network: networks.zip(network.as_ref()),
     })?;
-    drop((init_stdin, stdout.theirs, stderr.theirs));
-    let running = Running {
-        pidfd,
-        control,
-        stdout: Some(stdout.ours),
-        stderr: Some(stderr.ours),
-        stdin: own_stdin,
-        group,
-        has_pid_namespace: walls & wall::PID != 0,
-        network,
-        live: None,
-        mount_namespace: None,
-    };
-    let stands_on = StandsOn::Ground(ground);
-    let running = Some(running);
-    let mut parked = Parked { running, stands_on, walled: None, stdin, given, mounts, user_namespace: None };
-    parked.settle(pid, host)?;
+    let pid = newborn.pid;
+    let has_pid_namespace = walls & wall::PID != 0;
+    let running = Some(Running { group, has_pid_namespace, network, ..Running::new(newborn, streams) });
+    let (stands_on, walled, user_namespace, bears) = (StandsOn::Ground(ground), None, None, false);
+    let mut parked =
+        Parked { running, stands_on, walled, stdin, given, mounts, user_namespace, bears, entry };
+    parked.settle(pid)?;
     Ok(parked)
 }
 
@@ -320,19 +341,23 @@ impl Parked {
         (fits && alive).then_some(self)
     }
 
-    /// What init needs from outside to build its ground, and the groups that the gate leads into.
-    fn settle(&mut self, pid: u32, host: Option<&cgroup::Host>) -> Result<(), Abort> {
+    /// What init needs from outside to build its ground.
+    fn settle(&mut self, pid: u32) -> Result<(), Abort> {
         if encode::walls(self.stands_on.ground()) & wall::USER != 0
             && let Err(abort) = self.identify(pid)
             && !self.running.as_ref().is_some_and(|running| has_spoken(running.control.as_fd()))
         {
             return Err(abort);
         }
+        Ok(())
+    }
+
+    /// The groups that the gate leads into. Init is at work meanwhile.
+    fn open_gate(&mut self, host: Option<&cgroup::Host>) -> Result<(), Abort> {
         let Some(running) = &mut self.running else { return Ok(()) };
         let ground = self.stands_on.ground();
         if let (Some(host), Some(group)) = (host, &mut running.group) {
-            let entry = self.stands_on.entry(self.given);
-            host.complete(group, &ground.limits, tree_kill(ground), entry).map_err(refuse_limits)?;
+            host.complete(group, &ground.limits, tree_kill(ground), self.entry).map_err(refuse_limits)?;
         }
         let doors = running.group.as_ref().map(Group::doors).transpose().map_err(refuse_limits)?;
         let doors = doors.unwrap_or_default();
@@ -347,10 +372,8 @@ impl Parked {
         prove_network(running.network.as_ref(), proc.as_fd())?;
         match &self.stands_on {
             StandsOn::Ground(ground) => {
-                let namespace = give_identity(ground, proc.as_fd(), self.given)?;
-                let trees = donate(ground.mounts.iter(), namespace.as_ref(), self.given)?;
-                tell(&running.control, ToInit::Mapped, &borrowed(&trees))?;
-                self.user_namespace = namespace;
+                self.user_namespace = give_identity(ground, proc.as_fd(), self.given)?;
+                self.show_ground()?;
             }
             // It has all that from its stem.
             StandsOn::Template(_) => {
@@ -362,28 +385,48 @@ impl Parked {
         Ok(())
     }
 
+    /// To one who knows who it is.
+    fn show_ground(&self) -> Result<(), Abort> {
+        let Some(running) = &self.running else { return Ok(()) };
+        let mounts = self.stands_on.ground().mounts.iter();
+        let trees = donate(mounts, self.user_namespace.as_ref(), self.given)?;
+        tell(&running.control, ToInit::Mapped, &borrowed(&trees))
+    }
+
     /// Hands over the plan, or what of it runs where its walls stand already.
-    pub(crate) fn launch(mut self, plan: &Plan, execution: &str, doors: Vec<Door>) -> Result<Running, Abort> {
-        let walled = self.walled.take();
-        let whole = if walled.is_none() { self.whole(plan)? } else { Vec::new() };
+    pub(crate) fn launch(
+        mut self,
+        plan: &Plan,
+        execution: &str,
+        doors: Vec<Door>,
+        host: Option<&cgroup::Host>,
+    ) -> Result<Running, Abort> {
         let gone = || fault("the sandbox is gone", &"it was launched before");
-        let running = self.running.as_mut().ok_or_else(gone)?;
-        let live = running.live.insert(Live::new(plan, execution, doors)?);
-        match walled {
+        let mut live = Live::new(plan, execution, doors)?;
+        match self.walled.take() {
             Some(Walled { offered, .. }) => {
                 // Before anybody can call.
                 live.prepare(plan)?;
                 if !offered.is_empty() {
                     live.take(plan, Offer::Sockets, offered)?;
                 }
+                let running = self.running.as_ref().ok_or_else(gone)?;
                 tell_order(&running.control, &encode::order(plan, self.given))?;
             }
             None => {
+                let whole = self.whole(plan)?;
+                let running = self.running.as_mut().ok_or_else(gone)?;
                 tell(&running.control, ToInit::Launch, &borrowed(&whole))?;
+                if std::mem::take(&mut self.bears) {
+                    seed::be_born(running)?;
+                }
+                self.open_gate(host)?;
                 live.prepare(plan)?;
             }
         }
-        self.running.take().ok_or_else(gone)
+        let mut running = self.running.take().ok_or_else(gone)?;
+        running.live = Some(live);
+        Ok(running)
     }
 
     /// The launch, and the trees that are donated.
@@ -453,6 +496,9 @@ impl Drop for Parked {
             rustix::process::WaitId::PidFd(running.pidfd.as_fd()),
             rustix::process::WaitIdOptions::EXITED,
         );
+        if self.bears {
+            seed::end_the_born(&running);
+        }
         if let (Ok(_), Some(network)) = (reaped, running.network.take()) {
             network.give_back();
         }

@@ -164,7 +164,7 @@ struct Control {
     broken: bool,
 }
 
-fn end(pidfd: &OwnedFd) {
+pub(super) fn end(pidfd: &OwnedFd) {
     match rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL) {
         // Already gone is what we want.
         Ok(()) | Err(_) => {}
@@ -176,7 +176,7 @@ fn end(pidfd: &OwnedFd) {
 }
 
 /// A child of ours: the number is its own until we have waited for it.
-fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
+pub(super) fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
     let number = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).ok_or_else(no_answer)?;
     Ok(pidfd_open(number, PidfdFlags::empty())?)
 }
@@ -202,8 +202,8 @@ enum Answer {
     Failed(io::Error),
 }
 
-fn no_answer() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a stem answered something else")
+pub(super) fn no_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it answered something else")
 }
 
 fn answer(word: Option<FromInit<'_>>) -> io::Result<Answer> {

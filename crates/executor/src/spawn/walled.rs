@@ -12,6 +12,7 @@ use stockade_proto::{ArgvCommand, Bytes, Mount, Network, Plan};
 use super::stem::PATIENCE;
 use super::{Parked, Running, encode, fault, filter, hear, take_offered, tell};
 use crate::Abort;
+use crate::cgroup;
 
 /// Mounts beyond those that a sandbox of its kind has anyway: each is looked at again for every request.
 const MOST_MOUNTS: usize = 16;
@@ -127,7 +128,12 @@ impl Walled {
 impl Parked {
     /// Builds the walls of that plan, which fits, for others like it; from the file that was made for them before, if one
     /// was. Stays as it is where that can't be.
-    pub(crate) fn wall(&mut self, plan: Arc<Plan>, known: Option<Arc<Walls>>) -> Result<(), Abort> {
+    pub(crate) fn wall(
+        &mut self,
+        plan: Arc<Plan>,
+        known: Option<Arc<Walls>>,
+        host: Option<&cgroup::Host>,
+    ) -> Result<(), Abort> {
         let rest = self.rest(&plan).filter(|rest| can_be_walled(&plan, rest));
         let Some((rest, running)) = rest.zip(self.running.as_ref()) else { return Ok(()) };
         let Some(places) = rest.iter().map(|mount| Place::hold(&mount.target)).collect() else {
@@ -141,6 +147,8 @@ impl Parked {
             }
         };
         tell(&running.control, ToInit::Launch, &[walls.launch.as_fd()])?;
+        self.open_gate(host)?;
+        let Some(running) = &self.running else { return Ok(()) };
         let offered = if walls.is_supervised { offered(running)? } else { Vec::new() };
         next(running, |word| (word == FromInit::Done).then_some(()))?;
         self.walled = Some(Walled { walls, offered, places });

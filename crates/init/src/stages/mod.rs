@@ -44,13 +44,13 @@ pub(crate) const EXECUTION: [(Stage, Apply); 14] = [
     (Stage::Network, settings::network),
     // Needs the PID namespace for its proc; on an init alone the ground has all of it.
     (Stage::Own, root::own),
-    // Into the cgroups that the executor has made meanwhile; their namespace is made there.
-    (Stage::Gate, session::gate),
     // Everything above is the same for every plan of a host and profile; an init parks here.
     (Stage::Launch, session::launch),
     (Stage::Root, root::apply),
     // After this line no host path can be named.
     (Stage::Pivot, pivot::apply),
+    // Into the cgroups that the executor has made meanwhile, before anything of the command's is charged to anybody; their namespace is made there.
+    (Stage::Gate, session::gate),
     // Needs capabilities over the network namespace, and the ports of the plan.
     (Stage::Egress, egress::apply),
     // Everything above needed privilege, nothing below does.

@@ -4,7 +4,7 @@ use stockade_launch::wall;
 use stockade_nolibc::{drop_bounding_set, drop_capabilities, no_new_privs};
 
 use super::identity::take_on;
-use crate::context::{Context, Failure};
+use crate::context::{Context, Failure, Origin};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     if !context.ground.has(wall::PRIVILEGES) {
@@ -12,8 +12,8 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     }
     no_new_privs()?;
     if context.ground.has(wall::USER) {
-        // A stem has done it for all that are born of it: they only hold what they have.
-        if !context.ground.is_stems() {
+        // A stem has done it for all that are born of it, and a seed for itself: they only hold what they have.
+        if !context.ground.is_stems() && context.origin == Origin::Exec {
             drop_bounding_set()?;
         }
         drop_capabilities()?;

@@ -8,11 +8,13 @@ use stockade_nolibc::{
 };
 
 use super::verify::are_mounted;
-use crate::context::{About, Context, Failure};
+use crate::context::{About, Context, Failure, Origin};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     // A shared process group would let `kill(0)` cross the PID namespace.
-    setsid()?;
+    if context.origin != Origin::Seed {
+        setsid()?;
+    }
     if context.ground.has(wall::PID) {
         // Our death is the tree's.
         set_death_signal()?;
@@ -30,6 +32,9 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
 /// What we were not born in. The executor, which waits for our birth, goes on while these are made: a network
 /// namespace takes longer than the rest of us together.
 pub(crate) fn namespaces(context: &mut Context) -> Result<(), Failure> {
+    if context.origin != Origin::Exec {
+        return Ok(());
+    }
     let shared = [(wall::MOUNT, Namespaces::MOUNT), (wall::UTS, Namespaces::UTS)];
     // Those of a stem's inits they are born in.
     let own = [(wall::NET, Namespaces::NET), (wall::PID, Namespaces::IPC)];

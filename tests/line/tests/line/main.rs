@@ -29,6 +29,7 @@ mod publish;
 mod real_sockets;
 mod redaction;
 mod secrets_store;
+mod seeds;
 mod service;
 mod shell;
 mod signals;

@@ -1,0 +1,93 @@
+//! Sandboxes whose namespaces were begun before this program was (`stockade_sys::ahead`): their seed is told who it is, and
+//! becomes the init of the sandbox or bears it. Next: `Parked::launch`, which hears of a birth.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+use stockade_launch::{Birth, BirthNetwork, FromInit, SEEDED, ToInit};
+use stockade_policy::Ground;
+use stockade_proto::Stdin;
+use stockade_sys::ahead::{Ahead, Ends};
+
+use super::encode::{self, Given};
+use super::identity::{give_identity, open_proc};
+use super::stem::{PATIENCE, end, no_answer, pidfd_of};
+use super::{
+    Newborn, Parked, Running, StandsOn, Streams, hear, refuse_limits, refuse_spawn, tell, tree_kill,
+};
+use crate::Abort;
+use crate::cgroup::{self, Entry, Group};
+
+/// None where it is not for that ground, or does not work: then there is nothing left of it, and what is wrong is said by the
+/// init that is started in its place.
+pub(crate) fn park_on_seed(
+    seed: Ahead,
+    ground: &Arc<Ground>,
+    stdin: Stdin,
+    host: Option<&cgroup::Host>,
+) -> Result<Option<Parked>, Abort> {
+    let entry = if seed.is_first() { Entry::Doors } else { Entry::Birth };
+    let (limits, tree) = (&ground.limits, tree_kill(ground));
+    let enters = host.is_none_or(|host| host.takes(limits, tree, entry));
+    if encode::walls(ground) & SEEDED != SEEDED || !enters {
+        return Ok(None);
+    }
+    let given = Given::of_this_host(host, false);
+    let memfd = encode::ground(ground, given)?;
+    let streams = Streams::new(stdin)?;
+    let group = host.map(|host| host.begin(limits, tree, entry, None));
+    let group = group.transpose().map_err(refuse_limits)?;
+    let bears = !seed.is_first();
+    let Some((newborn, user_namespace)) = identify(seed, ground, given) else { return Ok(None) };
+    let cgroup = group.as_ref().and_then(Group::clone_fd);
+    let birth =
+        Birth { network: BirthNetwork::Inherited, cgroup: cgroup.is_some(), awaited: true, hides: false };
+    let [stdin_end, stdout, stderr] = streams.theirs();
+    let mut fds = vec![stdin_end, stdout, stderr, memfd.as_fd()];
+    fds.extend(cgroup);
+    let told = tell(&newborn.control, ToInit::Bear(birth), &fds);
+    let running = Some(Running { group, ..Running::new(newborn, streams) });
+    let (stands_on, walled, mounts) = (StandsOn::Ground(Arc::clone(ground)), None, None);
+    let parked = Parked { running, stands_on, walled, stdin, given, mounts, user_namespace, bears, entry };
+    told?;
+    parked.show_ground()?;
+    Ok(Some(parked))
+}
+
+/// With the user namespace, as `give_identity` has it.
+fn identify(seed: Ahead, ground: &Ground, given: Given) -> Option<(Newborn, Option<OwnedFd>)> {
+    let pid = seed.pid();
+    let proc = open_proc(pid).ok()?;
+    let user_namespace = give_identity(ground, proc.as_fd(), given).ok()?;
+    let Ends { pidfd, control } = seed.hand_over()?;
+    Some((Newborn { pid, pidfd, control }, user_namespace))
+}
+
+fn birth(word: Option<FromInit<'_>>) -> io::Result<u32> {
+    match word {
+        Some(FromInit::Born { pid }) => u32::try_from(pid).map_err(|_| no_answer()),
+        Some(FromInit::Failed { errno, .. }) => Err(io::Error::from_raw_os_error(errno)),
+        Some(FromInit::Done | FromInit::Started | FromInit::Offered { .. } | FromInit::Ended { .. })
+        | None => Err(no_answer()),
+    }
+}
+
+/// The init that the seed in `running` has borne takes its place there.
+pub(super) fn be_born(running: &mut Running) -> Result<(), Abort> {
+    let born = hear(&running.control, PATIENCE, birth).and_then(pidfd_of);
+    let seed = std::mem::replace(&mut running.pidfd, born.map_err(|error| refuse_spawn(&error))?);
+    // It has said its last word.
+    match waitid(WaitId::PidFd(seed.as_fd()), WaitIdOptions::EXITED) {
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// What the seed in `running`, which is dead, has borne before.
+pub(super) fn end_the_born(running: &Running) {
+    if let Ok(born) = hear(&running.control, Duration::ZERO, birth).and_then(pidfd_of) {
+        end(&born);
+    }
+}
