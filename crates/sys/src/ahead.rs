@@ -72,13 +72,19 @@ static IS_FIRST: AtomicBool = AtomicBool::new(false);
 
 /// The helper that was started, once.
 pub fn take() -> Option<Ahead> {
-    let pid = u32::try_from(PID.swap(0, Ordering::Relaxed)).ok().filter(|pid| *pid != 0)?;
+    let pid = pid()?;
+    PID.store(0, Ordering::Relaxed);
     let own = |number: &AtomicI32| {
-        // SAFETY: `start` made both, and the swap above gives them out once.
+        // SAFETY: `start` made both, and they are given out once: the first thread of a program asks, before it has another.
         unsafe { OwnedFd::from_raw_fd(number.swap(-1, Ordering::Relaxed)) }
     };
     let is_first = IS_FIRST.load(Ordering::Relaxed);
     Some(Ahead { pid, is_first, ends: Some(Ends { pidfd: own(&PIDFD), control: own(&CONTROL) }) })
+}
+
+/// Of the helper that is yet to be taken.
+pub fn pid() -> Option<u32> {
+    u32::try_from(PID.load(Ordering::Relaxed)).ok().filter(|pid| *pid != 0)
 }
 
 /// Ends the helper that nobody took: before we do, and before another program is exec'd in our place, which would have a

@@ -184,9 +184,9 @@ pub(super) fn write(path: &Path, value: &str) -> Option<io::Result<()>> {
         }
         match path.file_name().unwrap().to_str().unwrap() {
             "cgroup.subtree_control" => enable(group, value.strip_prefix('+').unwrap()),
-            "cgroup.procs" if value == "0" => {
-                fs::write(group.parent().unwrap().join("cgroup.procs"), "")?;
-                fs::write(path, format!("{}\n", kernel.pid))
+            "cgroup.procs" if group.parent().unwrap().join("cgroup.subtree_control").exists() => {
+                let pid = if value == "0" { kernel.pid.to_string() } else { value.to_owned() };
+                enter(group, &pid)
             }
             "cgroup.kill" => {
                 fs::write(group.join("cgroup.procs"), "")?;
@@ -195,6 +195,19 @@ pub(super) fn write(path: &Path, value: &str) -> Option<io::Result<()>> {
             _ => fs::write(path, value),
         }
     })
+}
+
+/// From the group above.
+fn enter(group: &Path, pid: &str) -> io::Result<()> {
+    let above = group.parent().unwrap().join("cgroup.procs");
+    let stay = fs::read_to_string(&above)?
+        .lines()
+        .filter(|line| *line != pid)
+        .map(|line| format!("{line}\n"))
+        .collect::<String>();
+    fs::write(above, stay)?;
+    let inside = group.join("cgroup.procs");
+    fs::write(&inside, format!("{}{pid}\n", fs::read_to_string(&inside)?))
 }
 
 fn enable(group: &Path, controller: &str) -> io::Result<()> {

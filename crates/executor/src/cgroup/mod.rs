@@ -42,7 +42,7 @@ use layout::{Layout, V1Hierarchy, Version};
 use mounts::{CgroupMount, Kind, Membership, locate, parse_memberships, parse_mountinfo};
 use name::Owner;
 use pool::Home;
-use seat::{Seat, V2Mount};
+use seat::{Seat, Us, V2Mount};
 
 /// Names of one process never repeat; only those of a PID namespace whose inode number was reused could meet.
 const NAME_ATTEMPTS: usize = 4;
@@ -67,6 +67,8 @@ pub struct Host {
     v2: Option<V2Mount>,
     euid: u32,
     owner: Owner,
+    /// Where we are.
+    seed: Option<u32>,
     /// Opened at first use, in the order of `v1`.
     v1_bases: Vec<OnceLock<Arc<Dir>>>,
     belt: OnceLock<Arc<Dir>>,
@@ -82,7 +84,8 @@ impl Host {
         let mountinfo = read("/proc/self/mountinfo")?;
         let memberships = read("/proc/self/cgroup")?;
         let euid = rustix::process::geteuid().as_raw();
-        Ok(Self::from_text(&mountinfo, &memberships, euid, Owner::this_process()?))
+        let host = Self::from_text(&mountinfo, &memberships, euid, Owner::this_process()?);
+        Ok(Self { seed: stockade_sys::ahead::pid(), ..host })
     }
 
     fn from_text(mountinfo: &[u8], memberships: &[u8], euid: u32, owner: Owner) -> Self {
@@ -107,6 +110,7 @@ impl Host {
             v2,
             euid,
             owner,
+            seed: None,
             v1_bases,
             belt: OnceLock::new(),
             seat: OnceLock::new(),
@@ -251,7 +255,7 @@ impl Host {
         let (base, enabled) = match self.seat.get() {
             Some(seat) => seat,
             None => {
-                let (base, enabled) = self.choose_seat(controllers)?.take()?;
+                let (base, enabled) = self.choose_seat(controllers)?.take(self.us())?;
                 self.seat.get_or_init(|| (Arc::new(base), enabled))
             }
         };
@@ -259,9 +263,13 @@ impl Host {
         Ok(Arc::clone(base))
     }
 
+    const fn us(&self) -> Us {
+        Us { pid: self.owner.pid, seed: self.seed }
+    }
+
     fn choose_seat(&self, controllers: &[Controller]) -> Result<Seat, Unavailable> {
         match (&self.v2, controllers.first()) {
-            (Some(mount), _) => Seat::choose(mount, self.euid, self.owner.pid),
+            (Some(mount), _) => Seat::choose(mount, self.euid, self.us()),
             (None, Some(controller)) => {
                 Err(Unavailable::NoController { controller: *controller, at: "/sys/fs/cgroup".into() })
             }

@@ -1,6 +1,6 @@
 //! Where on the v2 hierarchy groups may stand: a delegated unit, a cgroup of our own, or, for root,
 //! `stockade/` at the top. v2 allows no processes beside children with controllers, so taking a seat
-//! may move this process (and only this one) into a `supervisor` child.
+//! may move this process (and no other but the seed that it began with) into a `supervisor` child.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -68,19 +68,26 @@ pub(super) enum Seat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum First {
     Nothing,
-    /// This process is the only one in `base` and must leave it.
-    MoveSelf,
+    /// We are the only ones in `base` and must leave it.
+    Move,
+}
+
+/// This process, and the seed of a sandbox that was started before it knew of any group (`stockade_sys::ahead`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Us {
+    pub(super) pid: u32,
+    pub(super) seed: Option<u32>,
 }
 
 impl Seat {
-    pub(super) fn choose(mount: &V2Mount, euid: u32, pid: u32) -> Result<Self, Unavailable> {
+    pub(super) fn choose(mount: &V2Mount, euid: u32, us: Us) -> Result<Self, Unavailable> {
         let own = mount.own()?;
         let within = |path: &&Path| path.starts_with(&mount.point);
         let unit = own.ancestors().take_while(within).find(|path| is_unit(path));
         let mut shared = None;
-        let mut consider = |base: &Path| match occupants(base, pid) {
+        let mut consider = |base: &Path| match occupants(base, us) {
             Occupants::None => Some(Self::Delegated { base: base.to_path_buf(), first: First::Nothing }),
-            Occupants::OnlySelf => Some(Self::Delegated { base: base.to_path_buf(), first: First::MoveSelf }),
+            Occupants::OnlyUs => Some(Self::Delegated { base: base.to_path_buf(), first: First::Move }),
             Occupants::Others => {
                 shared.get_or_insert(Unavailable::Shared { group: base.to_path_buf() });
                 None
@@ -98,7 +105,7 @@ impl Seat {
         let above = own.parent().filter(within).filter(|_| own.ends_with(SUPERVISOR));
         if let Some(seat) = above
             .filter(|base| owned(base, euid) && *base != mount.point)
-            .filter(|base| matches!(occupants(base, pid), Occupants::None))
+            .filter(|base| matches!(occupants(base, us), Occupants::None))
             .and_then(&mut consider)
         {
             return Ok(seat);
@@ -139,12 +146,12 @@ impl Seat {
     }
 
     /// Makes the seat ready for groups and says which controllers they will have.
-    pub(super) fn take(&self) -> Result<(Dir, Vec<Controller>), CgroupError> {
+    pub(super) fn take(&self, us: Us) -> Result<(Dir, Vec<Controller>), CgroupError> {
         let base = Dir::open(self.base())?;
         match self {
             Self::Delegated { first, .. } => {
-                if *first == First::MoveSelf {
-                    move_self(&base)?;
+                if *first == First::Move {
+                    leave(&base, us)?;
                 }
                 let enabled = enable(&base)?;
                 Ok((base, enabled))
@@ -179,11 +186,15 @@ fn make_if_missing(base: &Dir, name: &str) -> Result<(), CgroupError> {
     }
 }
 
-fn move_self(base: &Dir) -> Result<(), CgroupError> {
+fn leave(base: &Dir, us: Us) -> Result<(), CgroupError> {
     make_if_missing(base, SUPERVISOR)?;
     // "0" is the writing process, with all its threads.
     let file = format!("{SUPERVISOR}/cgroup.procs");
-    base.write(&file, "0").map_err(|source| CgroupError::Door { path: base.path().join(&file), source })
+    base.write(&file, "0").map_err(|source| CgroupError::Door { path: base.path().join(&file), source })?;
+    match us.seed.map(|seed| base.write(&file, &seed.to_string())) {
+        // One that is gone holds nothing up, and one that stays is said by what comes next.
+        Some(Ok(()) | Err(_)) | None => Ok(()),
+    }
 }
 
 /// Each controller on its own, so that one the kernel lacks does not take the others along. The answer
@@ -220,18 +231,23 @@ fn parse_controllers(text: &str) -> Vec<Controller> {
 
 enum Occupants {
     None,
-    OnlySelf,
+    OnlyUs,
     Others,
 }
 
 /// A list that can't be read counts as occupied.
-fn occupants(group: &Path, pid: u32) -> Occupants {
+fn occupants(group: &Path, us: Us) -> Occupants {
     let Ok(text) = fs::read_to_string(group.join("cgroup.procs")) else { return Occupants::Others };
-    let mut pids = text.lines().map(|line| line.trim().parse::<u32>());
-    match (pids.next(), pids.next()) {
-        (None, _) => Occupants::None,
-        (Some(Ok(only)), None) if only == pid => Occupants::OnlySelf,
-        _ => Occupants::Others,
+    let is_us = |line: &str| match line.trim().parse::<u32>() {
+        Ok(pid) => pid == us.pid || Some(pid) == us.seed,
+        Err(_) => false,
+    };
+    if text.is_empty() {
+        Occupants::None
+    } else if text.lines().all(is_us) {
+        Occupants::OnlyUs
+    } else {
+        Occupants::Others
     }
 }
 

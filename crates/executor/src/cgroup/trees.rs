@@ -112,6 +112,25 @@ fn alone_in_a_delegated_scope_we_move_ourselves_only() {
     group.remove().unwrap();
 }
 
+/// A seed is where we are when it is started, and no stranger; whatever else is there is one.
+#[test]
+fn our_own_seed_is_moved_along() {
+    let tree = FakeTree::new();
+    let mount = tree.v2_root("cg", ALL);
+    fs::write(mount.join("cgroup.subtree_control"), "memory pids cpu").unwrap();
+    let scope = tree.group(&mount, "run-1.scope", &format!("{}\n99\n", tree.owner.pid));
+    give(&scope);
+    tree.mark(&scope);
+    let alone = v2(&tree, &mount, "/run-1.scope", user());
+    let refused = alone.availability(&limits(), TreeKill::PidNamespace).unwrap_err();
+    assert_eq!(refused, Unavailable::Shared { group: scope.clone() });
+    let host = Host { seed: Some(99), ..alone };
+    let group = host.create(&limits(), TreeKill::PidNamespace).unwrap();
+    assert_eq!(read(scope.join("supervisor/cgroup.procs")), format!("{}\n99", tree.owner.pid));
+    assert_eq!(read(scope.join("cgroup.procs")), "");
+    group.remove().unwrap();
+}
+
 #[test]
 fn a_scope_with_others_in_it_is_refused_to_a_user() {
     let tree = FakeTree::new();
