@@ -236,7 +236,9 @@ fn computed(
     if allows("HOME") {
         env.insert(Bytes::from("HOME"), around.home.clone());
     }
-    let user = caller.user.clone().unwrap_or_else(|| Bytes::from(caller.uid.to_string()));
+    // One of the two says what the other would.
+    let said = ["USER", "LOGNAME"].iter().find_map(|name| env.get(&Bytes::from(*name)).cloned());
+    let user = said.or_else(|| caller.user.clone()).unwrap_or_else(|| Bytes::from(caller.uid.to_string()));
     for name in ["USER", "LOGNAME"] {
         if allows(name) {
             env.entry(Bytes::from(name)).or_insert_with(|| user.clone());

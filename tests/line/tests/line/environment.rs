@@ -39,6 +39,7 @@ fn exactly_the_list() {
     assert_eq!(seen["LANG"], "C");
     assert_eq!(seen["LC_ALL"], "C.UTF-8");
     assert_eq!(seen["USER"], "tester");
+    assert_eq!(seen["LOGNAME"], "tester", "as USER says, where the caller has only that");
     assert_eq!(seen["STOCKADE"], "1");
     assert_eq!(seen["HOME"], world.home().display().to_string());
     assert!(seen["PATH"].split(':').all(|part| part.starts_with('/')), "{ran}");
