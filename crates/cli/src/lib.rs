@@ -169,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_is_looked_for_where_init_is() {
+        let words: Vec<_> = SEED.split(|byte| *byte == 0).map(|word| str::from_utf8(word).unwrap()).collect();
+        let own = std::path::Path::new("/install/bin/stockade");
+        let [beside, in_libexec] = stockade_proto::install::places(own, words[5]);
+        assert_eq!(own.with_file_name(words[3]), beside);
+        assert_eq!(words[4].strip_prefix("..").map(|place| format!("/install{place}")).unwrap(), *in_libexec);
+    }
+
+    #[test]
     fn the_words_of_both_programs_hold_together() {
         Arguments::command().debug_assert();
         RunAlone::command().debug_assert();

@@ -127,10 +127,13 @@ impl Begun {
         let mut park = || {
             let limits = limits.as_deref();
             let sown = seed.take().map(|seed| spawn::park_on_seed(seed, &ground, request.stdin, limits));
-            match sown.transpose()?.flatten() {
-                Some(sown) => Ok(sown),
-                None => spawn::park(Arc::clone(&ground), request.stdin, limits, kept),
+            if let Some(sown) = sown.transpose()?.flatten() {
+                return Ok(sown);
             }
+            if let Some(host) = limits {
+                host.forget_seed();
+            }
+            spawn::park(Arc::clone(&ground), request.stdin, limits, kept)
         };
         let waiting = spare.and_then(|Spare(parked)| parked.onto(&ground, request.stdin, kept));
         // Born of a stem it is there sooner than if it were begun now; but that takes the plan.

@@ -42,10 +42,11 @@ fn born() -> Result<Origin, Errno> {
         return Err(Errno::BADMSG);
     };
     let [stdin, stdout, stderr, ground, group] = donations;
-    if cgroup != group.is_some() {
+    let origin = if getpid() == 1 { Origin::Seed } else { Origin::Born };
+    // Who is there already can't be born anywhere.
+    if cgroup != group.is_some() || (cgroup && origin == Origin::Seed) {
         return Err(Errno::BADMSG);
     }
-    let origin = if getpid() == 1 { Origin::Seed } else { Origin::Born };
     if origin == Origin::Born
         && let Some(pid) = bear(Namespaces::PID, group.as_ref())?
     {

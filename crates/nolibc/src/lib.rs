@@ -49,6 +49,8 @@ pub use runtime::Arguments;
 pub use security::{
     add_path_rule, create_ruleset, install_filter, install_supervised_filter, no_new_privs, restrict_self,
 };
-pub use signal::{block_all, kill, kill_every, pause, poll_two, reset, signal_fd, unblock_all};
+pub use signal::{
+    block_all, heed_children, kill, kill_every, pause, poll_two, reset, signal_fd, unblock_all,
+};
 pub use socket::{Received, loopback_up, receive, send};
 pub use status::{Inherited, Status, has_foreign_fd, inherited, is_open, own_status};

@@ -34,6 +34,11 @@ pub fn reset(signals: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Children are ours to wait for: where a caller wanted nothing to do with its own, that was inherited.
+pub fn heed_children() -> Result<(), Errno> {
+    reset(1 << (SIGCHLD - 1))
+}
+
 /// Readable when a child ended.
 pub fn signal_fd() -> Result<Fd, Errno> {
     let set = 1_u64 << (SIGCHLD - 1);

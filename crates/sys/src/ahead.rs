@@ -72,10 +72,10 @@ static IS_FIRST: AtomicBool = AtomicBool::new(false);
 
 /// The helper that was started, once.
 pub fn take() -> Option<Ahead> {
-    let pid = pid()?;
-    PID.store(0, Ordering::Relaxed);
+    // Whoever finds the number has the rest.
+    let pid = number(PID.swap(0, Ordering::Relaxed))?;
     let own = |number: &AtomicI32| {
-        // SAFETY: `start` made both, and they are given out once: the first thread of a program asks, before it has another.
+        // SAFETY: `start` made both, and the swap above gives them out once.
         unsafe { OwnedFd::from_raw_fd(number.swap(-1, Ordering::Relaxed)) }
     };
     let is_first = IS_FIRST.load(Ordering::Relaxed);
@@ -84,7 +84,11 @@ pub fn take() -> Option<Ahead> {
 
 /// Of the helper that is yet to be taken.
 pub fn pid() -> Option<u32> {
-    u32::try_from(PID.load(Ordering::Relaxed)).ok().filter(|pid| *pid != 0)
+    number(PID.load(Ordering::Relaxed))
+}
+
+fn number(pid: i32) -> Option<u32> {
+    u32::try_from(pid).ok().filter(|pid| *pid != 0)
 }
 
 /// Ends the helper that nobody took: before we do, and before another program is exec'd in our place, which would have a
@@ -227,9 +231,9 @@ unsafe fn is_same(one: *const u8, other: *const u8) -> bool {
 fn open_program(helper: Helper) -> Option<i32> {
     let mut path = MaybeUninit::<[u8; LONGEST + ROOM]>::uninit();
     let start = path.as_mut_ptr().cast::<u8>();
-    let own = c"/proc/self/exe".as_ptr().addr();
+    let own = c"/proc/self/exe".as_ptr().expose_provenance();
     // SAFETY: writes no more than LONGEST bytes into a buffer of more.
-    let length = unsafe { raw(libc::SYS_readlink, [own, start.addr(), LONGEST, 0, 0]) };
+    let length = unsafe { raw(libc::SYS_readlink, [own, start.expose_provenance(), LONGEST, 0, 0]) };
     let mut end = usize::try_from(length).ok().filter(|length| *length < LONGEST)?;
     // SAFETY: below the length that the kernel has filled.
     while end > 0 && unsafe { start.wrapping_add(end - 1).read_volatile() } != b'/' {
@@ -247,7 +251,7 @@ fn open_program(helper: Helper) -> Option<i32> {
             }
         }
         // SAFETY: a C string, only read.
-        let opened = unsafe { raw(libc::SYS_open, [start.addr(), flags, 0, 0, 0]) };
+        let opened = unsafe { raw(libc::SYS_open, [start.expose_provenance(), flags, 0, 0, 0]) };
         if opened >= 0 {
             return i32::try_from(opened).ok();
         }
@@ -263,7 +267,7 @@ fn close(number: i32) {
 fn pair() -> Option<[i32; 2]> {
     let mut ends = [-1_i32; 2];
     let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize;
-    let arguments = [libc::AF_UNIX as usize, kind, 0, ends.as_mut_ptr().addr(), 0];
+    let arguments = [libc::AF_UNIX as usize, kind, 0, ends.as_mut_ptr().expose_provenance(), 0];
     // SAFETY: the kernel writes two descriptors.
     let made = unsafe { raw(libc::SYS_socketpair, arguments) };
     // SAFETY: our own variable; the kernel wrote it, so the compiler must not assume that it is as it was.
@@ -281,7 +285,8 @@ fn above(number: i32) -> Option<i32> {
 fn has_second_version_alone() -> bool {
     const CGROUP2_SUPER_MAGIC: libc::c_long = 0x6367_7270;
     let mut found = MaybeUninit::<libc::statfs>::uninit();
-    let arguments = [c"/sys/fs/cgroup".as_ptr().addr(), found.as_mut_ptr().addr(), 0, 0, 0];
+    let arguments =
+        [c"/sys/fs/cgroup".as_ptr().expose_provenance(), found.as_mut_ptr().expose_provenance(), 0, 0, 0];
     // SAFETY: a C string, which is read, and a whole struct, which is written.
     if unsafe { raw(libc::SYS_statfs, arguments) } < 0 {
         return true;
@@ -291,9 +296,34 @@ fn has_second_version_alone() -> bool {
     kind == CGROUP2_SUPER_MAGIC
 }
 
+/// As the kernel has it: a bit for each of 64.
+type SignalSet = u64;
+
+/// Those that were blocked before.
+fn block_signals() -> Option<SignalSet> {
+    let (all, mut before): (SignalSet, SignalSet) = (!0, 0);
+    let sets = [(&raw const all).expose_provenance(), (&raw mut before).expose_provenance()];
+    let arguments = [libc::SIG_BLOCK as usize, sets[0], sets[1], size_of::<SignalSet>(), 0];
+    // SAFETY: one set is read, and one written.
+    let done = unsafe { raw(libc::SYS_rt_sigprocmask, arguments) };
+    // SAFETY: our own variable; the kernel wrote it, so the compiler must not assume that it is as it was.
+    (done == 0).then(|| unsafe { (&raw const before).read_volatile() })
+}
+
+fn set_signals(set: &SignalSet) {
+    let address = std::ptr::from_ref(set).expose_provenance();
+    let arguments = [libc::SIG_SETMASK as usize, address, 0, size_of::<SignalSet>(), 0];
+    // SAFETY: a set, only read.
+    unsafe { raw(libc::SYS_rt_sigprocmask, arguments) };
+}
+
 /// Its pid and pidfd.
 fn start_program(program: i32, control: i32, helper: Helper) -> Option<(i32, i32)> {
-    let (program, control) = (above(program)?, above(control)?);
+    let program = above(program)?;
+    let Some(control) = above(control) else {
+        close(program);
+        return None;
+    };
     let mut shared = Shared::new(program, helper.word(NAME).cast());
     shared.keep_capabilities = true;
     shared.count = 4;
@@ -308,12 +338,17 @@ fn start_program(program: i32, control: i32, helper: Helper) -> Option<(i32, i32
         flags |= libc::CLONE_NEWPID;
     }
     let clone = clone_arguments(u64::from(flags.cast_unsigned()), &raw mut pidfd);
-    let address = (&raw const clone).addr();
+    let address = (&raw const clone).expose_provenance();
+    // For good in the child, which becomes an init: a stop that reached it here would hold us up, whom it does not reach.
+    let before = block_signals();
     // SAFETY: a whole struct, only read; the child has a memory and a stack of its own.
     let pid = unsafe { raw(libc::SYS_clone3, [address, size_of::<libc::clone_args>(), 0, 0, 0]) };
     if pid == 0 {
         prepare_and_exec(&shared);
         leave();
+    }
+    if let Some(before) = before {
+        set_signals(&before);
     }
     close(program);
     close(control);

@@ -64,11 +64,14 @@ fn touch_memory() {
 }
 
 /// As the standard library has it: writing to a reader that left is an error and not a signal, and no file that
-/// we open becomes somebody's standard output.
+/// we open becomes somebody's standard output. And children are ours to wait for, even where our caller wanted nothing to
+/// do with its own.
 pub fn begin() {
     touch_memory();
     // SAFETY: ignoring a signal runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    // SAFETY: nor does this.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     for number in 0..3 {
         // SAFETY: asks for flags only.
         let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };

@@ -86,7 +86,7 @@ impl Shared {
 pub(crate) fn clone_arguments(flags: u64, pidfd: *mut i32) -> libc::clone_args {
     libc::clone_args {
         flags,
-        pidfd: pidfd.addr() as u64,
+        pidfd: pidfd.expose_provenance() as u64,
         child_tid: 0,
         parent_tid: 0,
         exit_signal: libc::SIGCHLD as u64,
@@ -129,7 +129,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Child> {
         arguments.cgroup = u64::try_from(fd.as_raw_fd()).map_err(io::Error::other)?;
     }
     arguments.flags = flags;
-    arguments.stack = stack.as_mut_ptr().addr() as u64;
+    arguments.stack = stack.as_mut_ptr().expose_provenance() as u64;
     arguments.stack_size = CHILD_STACK as u64;
     let blocked = AllBlocked::new()?;
     // SAFETY: stack, arguments and `shared` outlive the child's use of them: with CLONE_VFORK we are
@@ -252,9 +252,9 @@ pub(crate) fn prepare_and_exec(shared: &Shared) -> i64 {
     }
     let arguments = [
         fd_argument(shared.program),
-        c"".as_ptr().addr(),
-        shared.argv.as_ptr().addr(),
-        shared.env.as_ptr().addr(),
+        c"".as_ptr().expose_provenance(),
+        shared.argv.as_ptr().expose_provenance(),
+        shared.env.as_ptr().expose_provenance(),
         libc::AT_EMPTY_PATH.cast_unsigned() as usize,
     ];
     // SAFETY: an empty path and two null-ended arrays, only read.
@@ -267,7 +267,12 @@ fn keep_capabilities() -> i64 {
     let head = [VERSION_3, 0];
     let mut sets = [0_u32; 6];
     // SAFETY: version 3 fills two sets of three words.
-    let read = unsafe { raw(libc::SYS_capget, [head.as_ptr().addr(), sets.as_mut_ptr().addr(), 0, 0, 0]) };
+    let read = unsafe {
+        raw(
+            libc::SYS_capget,
+            [head.as_ptr().expose_provenance(), sets.as_mut_ptr().expose_provenance(), 0, 0, 0],
+        )
+    };
     if read < 0 {
         return read;
     }
@@ -275,7 +280,9 @@ fn keep_capabilities() -> i64 {
     sets[2] = sets[1];
     sets[5] = sets[4];
     // SAFETY: version 3 reads two sets of three words.
-    let set = unsafe { raw(libc::SYS_capset, [head.as_ptr().addr(), sets.as_ptr().addr(), 0, 0, 0]) };
+    let set = unsafe {
+        raw(libc::SYS_capset, [head.as_ptr().expose_provenance(), sets.as_ptr().expose_provenance(), 0, 0, 0])
+    };
     if set < 0 {
         return set;
     }

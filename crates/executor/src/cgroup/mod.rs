@@ -24,7 +24,7 @@ mod trees;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Access, AtFlags, CWD};
@@ -67,8 +67,8 @@ pub struct Host {
     v2: Option<V2Mount>,
     euid: u32,
     owner: Owner,
-    /// Where we are.
-    seed: Option<u32>,
+    /// Where we are; 0: there is none.
+    seed: AtomicU32,
     /// Opened at first use, in the order of `v1`.
     v1_bases: Vec<OnceLock<Arc<Dir>>>,
     belt: OnceLock<Arc<Dir>>,
@@ -85,7 +85,7 @@ impl Host {
         let memberships = read("/proc/self/cgroup")?;
         let euid = rustix::process::geteuid().as_raw();
         let host = Self::from_text(&mountinfo, &memberships, euid, Owner::this_process()?);
-        Ok(Self { seed: stockade_sys::ahead::pid(), ..host })
+        Ok(Self { seed: stockade_sys::ahead::pid().unwrap_or(0).into(), ..host })
     }
 
     fn from_text(mountinfo: &[u8], memberships: &[u8], euid: u32, owner: Owner) -> Self {
@@ -110,7 +110,7 @@ impl Host {
             v2,
             euid,
             owner,
-            seed: None,
+            seed: AtomicU32::new(0),
             v1_bases,
             belt: OnceLock::new(),
             seat: OnceLock::new(),
@@ -263,8 +263,14 @@ impl Host {
         Ok(Arc::clone(base))
     }
 
-    const fn us(&self) -> Us {
-        Us { pid: self.owner.pid, seed: self.seed }
+    fn us(&self) -> Us {
+        let seed = self.seed.load(Ordering::Relaxed);
+        Us { pid: self.owner.pid, seed: (seed != 0).then_some(seed) }
+    }
+
+    /// It is gone, and its number may be anybody's.
+    pub(crate) fn forget_seed(&self) {
+        self.seed.store(0, Ordering::Relaxed);
     }
 
     fn choose_seat(&self, controllers: &[Controller]) -> Result<Seat, Unavailable> {

@@ -124,11 +124,26 @@ fn our_own_seed_is_moved_along() {
     let alone = v2(&tree, &mount, "/run-1.scope", user());
     let refused = alone.availability(&limits(), TreeKill::PidNamespace).unwrap_err();
     assert_eq!(refused, Unavailable::Shared { group: scope.clone() });
-    let host = Host { seed: Some(99), ..alone };
+    let host = Host { seed: 99.into(), ..alone };
     let group = host.create(&limits(), TreeKill::PidNamespace).unwrap();
     assert_eq!(read(scope.join("supervisor/cgroup.procs")), format!("{}\n99", tree.owner.pid));
     assert_eq!(read(scope.join("cgroup.procs")), "");
     group.remove().unwrap();
+}
+
+/// When it is gone, who has its number is a stranger.
+#[test]
+fn a_seed_that_is_gone_is_forgotten() {
+    let tree = FakeTree::new();
+    let mount = tree.v2_root("cg", ALL);
+    fs::write(mount.join("cgroup.subtree_control"), "memory pids cpu").unwrap();
+    let scope = tree.group(&mount, "run-1.scope", &format!("{}\n99\n", tree.owner.pid));
+    give(&scope);
+    tree.mark(&scope);
+    let host = Host { seed: 99.into(), ..v2(&tree, &mount, "/run-1.scope", user()) };
+    host.forget_seed();
+    assert!(host.create(&limits(), TreeKill::PidNamespace).is_err());
+    assert_eq!(read(scope.join("cgroup.procs")), format!("{}\n99", tree.owner.pid));
 }
 
 #[test]

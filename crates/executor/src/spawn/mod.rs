@@ -1,5 +1,5 @@
 //! Turns a plan into a running sandbox, in two steps: `park` starts an init on the ground of a plan (one
-//! clone3, the id maps, the donated trees, the gate into the cgroup), `Parked::launch` hands it the plan. Runs in the executor, outside every wall; what happens inside is `stockade-init`'s.
+//! clone3, the id maps, the donated trees), `Parked::launch` hands it the plan and opens the gate into the cgroup. Runs in the executor, outside every wall; what happens inside is `stockade-init`'s.
 //! Next on the line: `supervise`.
 
 mod born;
@@ -356,8 +356,12 @@ impl Parked {
     fn open_gate(&mut self, host: Option<&cgroup::Host>) -> Result<(), Abort> {
         let Some(running) = &mut self.running else { return Ok(()) };
         let ground = self.stands_on.ground();
-        if let (Some(host), Some(group)) = (host, &mut running.group) {
-            host.complete(group, &ground.limits, tree_kill(ground), self.entry).map_err(refuse_limits)?;
+        match (host, &mut running.group) {
+            (Some(host), Some(group)) => {
+                host.complete(group, &ground.limits, tree_kill(ground), self.entry).map_err(refuse_limits)?;
+            }
+            (None, Some(_)) => return Err(fault("a group can't be completed", &"this is a bug")),
+            (_, None) => {}
         }
         let doors = running.group.as_ref().map(Group::doors).transpose().map_err(refuse_limits)?;
         let doors = doors.unwrap_or_default();
@@ -417,8 +421,9 @@ impl Parked {
                 let whole = self.whole(plan)?;
                 let running = self.running.as_mut().ok_or_else(gone)?;
                 tell(&running.control, ToInit::Launch, &borrowed(&whole))?;
-                if std::mem::take(&mut self.bears) {
+                if self.bears {
                     seed::be_born(running)?;
+                    self.bears = false;
                 }
                 self.open_gate(host)?;
                 live.prepare(plan)?;
@@ -605,13 +610,18 @@ fn hear<T>(
     within: Duration,
     read: impl FnOnce(Option<FromInit<'_>>) -> io::Result<T>,
 ) -> io::Result<T> {
-    let timeout = Timespec::try_from(within).map_err(io::Error::other)?;
-    if poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&timeout))? == 0 {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
+    wait_for_word(control, within)?;
     let mut packet = [0; MAX_MESSAGE];
     let (_, length) = recv(control, &mut packet, RecvFlags::DONTWAIT)?;
     read(FromInit::decode(&packet[..length]))
+}
+
+fn wait_for_word(control: &OwnedFd, within: Duration) -> io::Result<()> {
+    let timeout = Timespec::try_from(within).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&timeout))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Descriptors that an init has shown.

@@ -4,19 +4,21 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::net::{RecvFlags, recv};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
-use stockade_launch::{Birth, BirthNetwork, FromInit, SEEDED, ToInit};
+use stockade_launch::{Birth, BirthNetwork, FromInit, MAX_MESSAGE, SEEDED, ToInit};
 use stockade_policy::Ground;
 use stockade_proto::Stdin;
 use stockade_sys::ahead::{Ahead, Ends};
 
 use super::encode::{self, Given};
-use super::identity::{give_identity, open_proc};
+use super::identity::{give_identity, has_news, has_spoken, open_proc};
 use super::stem::{PATIENCE, end, no_answer, pidfd_of};
 use super::{
     Newborn, Parked, Running, StandsOn, Streams, hear, refuse_limits, refuse_spawn, tell, tree_kill,
+    wait_for_word,
 };
 use crate::Abort;
 use crate::cgroup::{self, Entry, Group};
@@ -63,6 +65,12 @@ fn identify(seed: Ahead, ground: &Ground, given: Given) -> Option<(Newborn, Opti
     let proc = open_proc(pid).ok()?;
     let user_namespace = give_identity(ground, proc.as_fd(), given).ok()?;
     let Ends { pidfd, control } = seed.hand_over()?;
+    // Host root can map the ids of a dead one, too.
+    if has_news(pidfd.as_fd()) != Ok(false) || has_spoken(control.as_fd()) {
+        drop(control);
+        end(&pidfd);
+        return None;
+    }
     Some((Newborn { pid, pidfd, control }, user_namespace))
 }
 
@@ -75,8 +83,12 @@ fn birth(word: Option<FromInit<'_>>) -> io::Result<u32> {
     }
 }
 
-/// The init that the seed in `running` has borne takes its place there.
+/// The init that the seed in `running` has borne takes its place there, unless one of the two has failed: what it says of
+/// that is the supervisor's to hear.
 pub(super) fn be_born(running: &mut Running) -> Result<(), Abort> {
+    if next_is_a_failure(&running.control).map_err(|error| refuse_spawn(&error))? {
+        return Ok(());
+    }
     let born = hear(&running.control, PATIENCE, birth).and_then(pidfd_of);
     let seed = std::mem::replace(&mut running.pidfd, born.map_err(|error| refuse_spawn(&error))?);
     // It has said its last word.
@@ -85,9 +97,29 @@ pub(super) fn be_born(running: &mut Running) -> Result<(), Abort> {
     }
 }
 
-/// What the seed in `running`, which is dead, has borne before.
+fn next_is_a_failure(control: &OwnedFd) -> io::Result<bool> {
+    wait_for_word(control, PATIENCE)?;
+    let mut packet = [0; MAX_MESSAGE];
+    let (_, length) = recv(control, &mut packet, RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
+    Ok(matches!(FromInit::decode(&packet[..length]), Some(FromInit::Failed { .. })))
+}
+
+/// What the seed in `running`, which is dead, has borne before: it says so, unless it was ended before it could. Then it is
+/// known by its group, and elsewhere ends by itself when our end of its socket is closed.
 pub(super) fn end_the_born(running: &Running) {
-    if let Ok(born) = hear(&running.control, Duration::ZERO, birth).and_then(pidfd_of) {
-        end(&born);
+    let said = |word: Option<FromInit<'_>>| match word {
+        Some(FromInit::Born { pid }) => Ok(u32::try_from(pid).ok()),
+        Some(_) => Ok(None),
+        None => Err(no_answer()),
+    };
+    while let Ok(word) = hear(&running.control, Duration::ZERO, said) {
+        if let Some(born) = word.and_then(|pid| pidfd_of(pid).ok()) {
+            end(&born);
+        }
+    }
+    let Some(group) = &running.group else { return };
+    match group.kill().and_then(|()| group.wait_empty(Instant::now() + PATIENCE)) {
+        // What is left is swept by whoever comes next.
+        Ok(_) | Err(_) => {}
     }
 }

@@ -3,8 +3,8 @@
 
 use stockade_launch::{FromInit, HEAD, Launch, MAX_ORDER, Order, ToInit, wall};
 use stockade_nolibc::{
-    Eagerness, Errno, Namespaces, block_all, change_eagerness, enter_new, lasting_bytes, map_file,
-    set_death_signal, set_subreaper, setsid, umask, write,
+    Eagerness, Errno, Namespaces, block_all, change_eagerness, enter_new, heed_children, lasting_bytes,
+    map_file, set_death_signal, set_subreaper, setsid, umask, write,
 };
 
 use super::verify::are_mounted;
@@ -24,6 +24,7 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     }
     // Signals are read from a descriptor; as PID 1 we get none from inside that we don't handle.
     block_all()?;
+    heed_children()?;
     // Modes in the launch are exact.
     umask(0);
     Ok(())
