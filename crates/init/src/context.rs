@@ -65,10 +65,10 @@ pub(crate) struct Context {
     pub(crate) keeps_stash: bool,
     /// Whether the loopback of the network namespace is still to be brought up.
     pub(crate) loopback_down: bool,
-    /// For a supervisor that obeys the same rules, from the `landlock` stage to the `verify` stage.
+    /// For a supervisor that obeys the same rules, from the `landlock` stage to the `seccomp` stage.
     pub(crate) ruleset: Option<Fd>,
-    /// Offered to the supervisor in the `seccomp` stage, until the `verify` stage.
-    pub(crate) offered: [Option<Fd>; 2],
+    /// The filter's listener and what goes with it, from the `seccomp` stage until the supervisor has them.
+    pub(crate) offered: [Option<Fd>; 3],
     /// From the `verify` stage to the `exec` stage: the caller's, which the command must not inherit.
     pub(crate) ignored_signals: u64,
     /// The command, from the `exec` stage on.
@@ -111,7 +111,7 @@ impl Context {
             keeps_stash: false,
             loopback_down: ground.has(wall::NET) && origin == Origin::Exec,
             ruleset: None,
-            offered: [None, None],
+            offered: [None, None, None],
             ignored_signals: 0,
             command: 0,
         })
@@ -127,6 +127,13 @@ impl Context {
     /// Shows descriptors to the executor. They stay open until [`Self::taken`].
     pub(crate) fn offer(&self, what: Offer, fds: &[i32]) -> Result<(), Failure> {
         self.say(FromInit::Offered { what, fds: Offered::Numbers(fds) })
+    }
+
+    pub(crate) fn offer_sockets(&self) -> Result<(), Failure> {
+        let mut numbers = [0; 3];
+        let fds = self.offered.iter().flatten();
+        let count = numbers.iter_mut().zip(fds).map(|(number, fd)| *number = fd.number()).count();
+        self.offer(Offer::Sockets, &numbers[..count])
     }
 
     /// Waits until the executor has taken what was offered.

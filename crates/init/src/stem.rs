@@ -9,7 +9,7 @@ use stockade_nolibc::{
 };
 
 use crate::context::{Context, Failure};
-use crate::stages::{hurry, leave_session};
+use crate::stages::{apply_to_the_born, hurry};
 
 /// Comes back in each init that is born, and in the stem itself only with a failure.
 pub(crate) fn until_born(context: &mut Context) -> Result<(), Failure> {
@@ -85,5 +85,5 @@ fn be_born(context: &mut Context, birth: Birth) -> Result<(), Failure> {
     if birth.awaited {
         hurry(context)?;
     }
-    leave_session(context)
+    apply_to_the_born(context)
 }

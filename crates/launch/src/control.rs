@@ -35,13 +35,13 @@ pub enum FromInit<'a> {
     /// `execve` of the command succeeded.
     Started,
     /// Descriptors of init's that the executor is to take (by `pidfd_getfd`: init's own `sendmsg` may be
-    /// trapped by then) before it answers `Taken`.
+    /// trapped by then) before it answers `Taken`; or, to an init that waits for its order, the order.
     Offered { what: Offer, fds: Offered<'a> },
     /// The command ended with this wait status; `leaked` other processes were alive.
     Ended { status: i32, leaked: u32 },
     /// A stem or a seed has started an init; the executor is its parent.
     Born { pid: i32 },
-    /// A stem did what it was asked to.
+    /// A stem did what it was asked to; or the walls stand, and there was nothing to offer.
     Done,
 }
 

@@ -68,6 +68,7 @@ pub(crate) mod nr {
     pub(crate) const CHDIR: usize = 80;
     pub(crate) const FCHDIR: usize = 81;
     pub(crate) const UMASK: usize = 95;
+    pub(crate) const SETPGID: usize = 109;
     pub(crate) const SETSID: usize = 112;
     pub(crate) const SETGROUPS: usize = 116;
     pub(crate) const SETRESUID: usize = 117;

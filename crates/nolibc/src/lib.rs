@@ -42,8 +42,8 @@ pub use network::{
 };
 pub use process::{
     Eagerness, Namespaces, Pointers, bear, change_eagerness, close_all_from, close_on_exec_from, close_range,
-    enter_network, enter_new, execve, exit, getpid, set_death_signal, set_rlimit, set_subreaper, setsid,
-    spawn, wait_any,
+    enter_network, enter_new, execve, exit, getpid, set_death_signal, set_own_group, set_rlimit,
+    set_subreaper, setsid, spawn, wait_any,
 };
 pub use runtime::Arguments;
 pub use security::{

@@ -134,6 +134,13 @@ pub fn setsid() -> Result<(), Errno> {
     made.map(drop)
 }
 
+/// A process group of our own, in the session that we are in.
+pub fn set_own_group() -> Result<(), Errno> {
+    // SAFETY: numbers; noughts are ourselves.
+    let made = unsafe { call(nr::SETPGID, [0; 6]) };
+    made.map(drop)
+}
+
 /// SIGKILL for us when the thread that made us is gone.
 pub fn set_death_signal() -> Result<(), Errno> {
     prctl([PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0]).map(drop)

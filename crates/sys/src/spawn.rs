@@ -8,6 +8,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use crate::patience::Eager;
 use crate::signal::AllBlocked;
 
 /// Which namespaces the child is born in: those that no process can enter later.
@@ -131,11 +132,12 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Child> {
     arguments.flags = flags;
     arguments.stack = stack.as_mut_ptr().expose_provenance() as u64;
     arguments.stack_size = CHILD_STACK as u64;
+    let eager = Eager::for_now();
     let blocked = AllBlocked::new()?;
     // SAFETY: stack, arguments and `shared` outlive the child's use of them: with CLONE_VFORK we are
     // suspended until it has exec'd or exited; all signals are blocked, so no handler runs on its stack.
     let pid = unsafe { clone_into(&raw const arguments, &raw mut shared) };
-    drop(blocked);
+    drop((blocked, eager));
     drop((sources, program));
     let pid = u32::try_from(pid)
         .map_err(|_| io::Error::from_raw_os_error(i32::try_from(-pid).unwrap_or(libc::EINVAL)))?;

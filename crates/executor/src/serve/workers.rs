@@ -172,6 +172,7 @@ impl Workers {
         let workers = Arc::clone(self);
         let thread = std::thread::Builder::new().name("execution".to_owned());
         let begun = thread.spawn(move || {
+            stockade_sys::be_patient();
             workers.work(number, task);
             workers.leave();
         });

@@ -149,8 +149,11 @@ impl Parked {
         tell(&running.control, ToInit::Launch, &[walls.launch.as_fd()])?;
         self.open_gate(host)?;
         let Some(running) = &self.running else { return Ok(()) };
-        let offered = if walls.is_supervised { offered(running)? } else { Vec::new() };
-        next(running, |word| (word == FromInit::Done).then_some(()))?;
+        let offered = if walls.is_supervised {
+            offered(running)?
+        } else {
+            next(running, |word| (word == FromInit::Done).then_some(Vec::new()))?
+        };
         self.walled = Some(Walled { walls, offered, places });
         Ok(())
     }
@@ -180,7 +183,7 @@ fn can_be_walled(plan: &Plan, rest: &[&Mount]) -> bool {
     sealed && rest.len() <= MOST_MOUNTS && rest.iter().all(|mount| mount.bind().is_none()) && !nested()
 }
 
-/// What init offers to the supervisor of sockets.
+/// What init offers to the supervisor of sockets when all walls stand. Its order tells it that this was taken.
 fn offered(running: &Running) -> Result<Vec<OwnedFd>, Abort> {
     let numbers: Vec<i32> = next(running, |word| match word {
         FromInit::Offered { what: Offer::Sockets, fds } => Some(fds.iter().collect()),
@@ -191,9 +194,7 @@ fn offered(running: &Running) -> Result<Vec<OwnedFd>, Abort> {
         | FromInit::Born { .. }
         | FromInit::Done => None,
     })?;
-    let taken = take_offered(&running.pidfd, &numbers).map_err(|error| fallen(&error))?;
-    tell(&running.control, ToInit::Taken, &[])?;
-    Ok(taken)
+    take_offered(&running.pidfd, &numbers).map_err(|error| fallen(&error))
 }
 
 fn fallen(error: &dyn std::fmt::Display) -> Abort {

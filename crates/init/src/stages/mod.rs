@@ -17,7 +17,7 @@ mod verify;
 use stockade_launch::Stage;
 
 pub(crate) use place::{Places, ShortPath};
-pub(crate) use session::{apply as leave_session, hurry};
+pub(crate) use session::{apply_to_the_born, hurry};
 
 use crate::context::{Context, Failure};
 

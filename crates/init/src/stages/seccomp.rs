@@ -1,7 +1,6 @@
-//! Installs the system call filter and, where it traps calls, offers its listener. Nothing that it traps is called
-//! before the executor has taken that, which the next stage waits for.
+//! Installs the system call filter and, where it traps calls, offers its listener: at once, or, by an init that waits for its
+//! order, together with the word that its walls stand. Nothing that it traps is called before the executor has taken that.
 
-use stockade_launch::Offer;
 use stockade_nolibc::{install_filter, install_supervised_filter, socket_diagnosis};
 
 use crate::context::{About, Context, Failure};
@@ -17,11 +16,6 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     }
     let diagnosis = socket_diagnosis().about(b"socket diagnosis")?;
     let listener = install_supervised_filter(launch.filter)?;
-    let (first, second) = (listener.number(), diagnosis.number());
-    match &context.ruleset {
-        Some(ruleset) => context.offer(Offer::Sockets, &[first, second, ruleset.number()])?,
-        None => context.offer(Offer::Sockets, &[first, second])?,
-    }
-    context.offered = [Some(listener), Some(diagnosis)];
-    Ok(())
+    context.offered = [Some(listener), Some(diagnosis), context.ruleset.take()];
+    if launch.order.is_some() { context.offer_sockets() } else { Ok(()) }
 }

@@ -4,10 +4,10 @@
 use stockade_launch::{FromInit, HEAD, Launch, MAX_ORDER, Order, ToInit, wall};
 use stockade_nolibc::{
     Eagerness, Errno, Namespaces, block_all, change_eagerness, enter_new, heed_children, lasting_bytes,
-    map_file, set_death_signal, set_subreaper, setsid, umask, write,
+    map_file, set_death_signal, set_own_group, set_subreaper, setsid, umask, write,
 };
 
-use super::verify::are_mounted;
+use super::verify::{are_mounted, descriptors};
 use crate::context::{About, Context, Failure, Origin};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
@@ -15,6 +15,17 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     if context.origin != Origin::Seed {
         setsid()?;
     }
+    tie(context)
+}
+
+/// Of an init that is born of a stem: the stem's session is nobody's but theirs, and has no terminal. The kernel takes longer
+/// for a session than for all the rest of this.
+pub(crate) fn apply_to_the_born(context: &mut Context) -> Result<(), Failure> {
+    set_own_group()?;
+    tie(context)
+}
+
+fn tie(context: &Context) -> Result<(), Failure> {
     if context.ground.has(wall::PID) {
         // Our death is the tree's.
         set_death_signal()?;
@@ -71,7 +82,12 @@ pub(crate) fn order(context: &mut Context) -> Result<(), Failure> {
     // As later: what can't be seen from here can't be waited with.
     still_mounted(context, launch)?;
     let packet = lasting_bytes(HEAD + MAX_ORDER)?;
-    context.say(FromInit::Done)?;
+    // The order says that it was taken.
+    if context.offered[0].is_some() {
+        context.offer_sockets()?;
+    } else {
+        context.say(FromInit::Done)?;
+    }
     let (ToInit::Order, received) = context.next_into(packet)? else { return Err(Errno::BADMSG.into()) };
     hurry(context)?;
     let bytes = match received.donations {
@@ -81,6 +97,7 @@ pub(crate) fn order(context: &mut Context) -> Result<(), Failure> {
     let order = Order::read(bytes)
         .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"order of another version" })?;
     context.order = Some(order);
+    descriptors(context)?;
     still_mounted(context, launch)
 }
 

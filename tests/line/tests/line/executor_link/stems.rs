@@ -81,6 +81,20 @@ fn the_walls_are_the_same() {
 }
 
 /// The same with the caller's own toolchains, if there are any, in the home.
+/// Made from nothing or born, whatever the classes of those who made it.
+#[test]
+fn a_command_is_as_eager_as_the_executor_was() {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("our own");
+    // Behind the name, which may have blanks in it.
+    let own = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(38)).expect("a class");
+    with_executor(async |world, executor| {
+        for _ in 0..2 * SOME {
+            let class = says(executor, request(world, "cut -d' ' -f41 /proc/self/stat")).await;
+            assert_eq!(class.trim_end(), own);
+        }
+    });
+}
+
 #[test]
 fn toolchains_are_where_they_would_be() {
     within(async {
