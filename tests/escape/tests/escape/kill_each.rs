@@ -76,14 +76,22 @@ fn host_mode_is_swept_at_the_next_start() {
     // No PID namespace takes the tree along; its cgroup names it for the next start.
     let sandbox = Sandbox::new();
     let attack = sandbox.workspace().join("attack").display().to_string();
-    let running =
-        sandbox.start_cli(&["run", "--profile", "host", "--", &attack, "spread", "2", "walrus-host"]);
+    let running = sandbox.start_cli(&[
+        "run",
+        "--profile",
+        "host",
+        "--",
+        &attack,
+        "spread",
+        "2",
+        "walrus-spread-on-host",
+    ]);
     running.wait_line("READY");
     running.signal(Signal::KILL);
     running.reap();
     let ran = sandbox.cli(&["run", "--profile", "host", "--", "true"]);
-    let left = find_marked("walrus-host");
-    kill_marked("walrus-host");
+    let left = find_marked("walrus-spread-on-host");
+    kill_marked("walrus-spread-on-host");
     assert_eq!(ran.code(), 0, "{ran}");
     assert!(left.is_empty(), "left behind: {left:?}");
 }

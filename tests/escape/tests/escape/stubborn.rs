@@ -13,11 +13,11 @@ fn ignored_sigterm() {
         .profile("[limits]\ngrace = \"300ms\"")
         .option("--timeout", &format!("{}ms", timeout.as_millis()));
     // Without the wall: it lives on after SIGTERM.
-    let bare = sandbox.start_bare("ignore-term walrus-bare");
+    let bare = sandbox.start_bare("ignore-term walrus-ignoring");
     bare.wait_line("READY");
     bare.signal(rustix::process::Signal::TERM);
     assert!(!bare.ends_within(Duration::from_millis(300)), "it did not ignore SIGTERM");
-    kill_marked("walrus-bare");
+    kill_marked("walrus-ignoring");
     let ran = sandbox.run_attack("ignore-term walrus-stubborn");
     assert_eq!(ran.code(), i32::from(exit::TIMED_OUT), "{ran}");
     assert_eq!(ran.result().outcome, Outcome::TimedOut, "{ran}");
