@@ -124,16 +124,22 @@ impl Context {
         Ok(())
     }
 
-    /// Shows descriptors to the executor. They stay open until [`Self::taken`].
+    /// Shows descriptors to the executor. They stay open until it has taken them ([`Self::taken`], or the order).
     pub(crate) fn offer(&self, what: Offer, fds: &[i32]) -> Result<(), Failure> {
         self.say(FromInit::Offered { what, fds: Offered::Numbers(fds) })
     }
 
     pub(crate) fn offer_sockets(&self) -> Result<(), Failure> {
+        let (numbers, count) = self.offered_numbers();
+        self.offer(Offer::Sockets, &numbers[..count])
+    }
+
+    /// And how many they are.
+    pub(crate) fn offered_numbers(&self) -> ([i32; 3], usize) {
         let mut numbers = [0; 3];
         let fds = self.offered.iter().flatten();
         let count = numbers.iter_mut().zip(fds).map(|(number, fd)| *number = fd.number()).count();
-        self.offer(Offer::Sockets, &numbers[..count])
+        (numbers, count)
     }
 
     /// Waits until the executor has taken what was offered.

@@ -90,21 +90,21 @@ pub fn is_open(number: i32) -> bool {
     unsafe { call(nr::FCNTL, [crate::call::int(number), F_GETFD, 0, 0, 0, 0]) }.is_ok()
 }
 
-/// Whether a descriptor above `allowed` is open. Needs `/proc`.
-pub fn has_foreign_fd(allowed: i32) -> Result<bool, Errno> {
-    let known = (0..=allowed).map(|number| u64::from(is_open(number))).sum();
+/// Whether a descriptor above `allowed` is open that is none of `others`, which are. Needs `/proc`.
+pub fn has_foreign_fd(allowed: i32, others: &[i32]) -> Result<bool, Errno> {
+    let known = (0..=allowed).chain(others.iter().copied()).map(|number| u64::from(is_open(number))).sum();
     match crate::file::length(c"/proc/self/fd")? {
         // Before Linux 6.2 it is not told.
-        0 => listed_foreign_fd(allowed),
+        0 => listed_foreign_fd(allowed, others),
         count => Ok(count > known),
     }
 }
 
-fn listed_foreign_fd(allowed: i32) -> Result<bool, Errno> {
+fn listed_foreign_fd(allowed: i32, others: &[i32]) -> Result<bool, Errno> {
     let directory: Fd = crate::openat(&CWD, c"/proc/self/fd")?;
     let mut foreign = false;
     crate::numeric_entries(&directory, |number| {
-        foreign |= number > allowed && number != directory.number();
+        foreign |= number > allowed && number != directory.number() && !others.contains(&number);
     })?;
     Ok(foreign)
 }

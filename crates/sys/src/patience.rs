@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Some thread of this process was made patient, and what it starts is not to be.
+/// Some thread of this process was made patient, and what [`crate::spawn`] starts is not to be.
 static IS_PATIENT: AtomicBool = AtomicBool::new(false);
 
 const USUAL: i32 = libc::SCHED_OTHER;
@@ -27,7 +27,7 @@ pub fn be_patient() {
     }
 }
 
-/// While it is there, processes that this thread starts are of the class that this process was started with.
+/// While it is there, processes that this thread starts are of the class that it had before.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Eager(bool);

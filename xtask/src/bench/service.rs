@@ -203,11 +203,11 @@ fn health(socket: &Path, over: &AtomicBool) -> Result<Vec<Duration>> {
 /// Files that tell how long it takes to make one here, what is long, and how long that may last.
 const PROBES: usize = 33;
 const LONG: Duration = Duration::from_micros(40);
-const SETTLES_WITHIN: Duration = Duration::from_secs(420);
+const SETTLES_WITHIN: Duration = Duration::from_secs(90);
 const BETWEEN_PROBES: Duration = Duration::from_secs(10);
 
 /// ext4 without a journal gives nobody an inode that was freed within the last minute (six, if that is not on the disk yet), and
-/// looks at each of them in turn for every new file. The run before this one has just removed its thousands.
+/// looks at each of them in turn for every new file. A run before this one may have just removed its thousands.
 fn settle(place: &Path) -> Result<()> {
     let began = Instant::now();
     for round in 0.. {
@@ -225,7 +225,7 @@ fn settle(place: &Path) -> Result<()> {
         }
         if round == 0 {
             eprintln!(
-                "files were removed here just now, and to make one takes {:?}: waiting",
+                "to make a file here takes {:?}, as where many were just removed: waiting",
                 at_percent(&times, 50)
             );
             rustix::fs::sync();

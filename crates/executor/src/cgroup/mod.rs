@@ -122,8 +122,7 @@ impl Host {
     /// is how, as `Enforcement::detail` wants it.
     pub fn availability(&self, limits: &Limits, tree: TreeKill) -> Result<String, Unavailable> {
         let layout = self.layout(limits, tree, Entry::Birth)?;
-        // Where a group was made already, the next one will tell if that has changed.
-        for used in layout.v1.iter().filter(|used| self.v1_bases[used.index].get().is_none()) {
+        for used in &layout.v1 {
             let path = self.v1_path(used.index)?;
             if rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_err() {
                 return Err(Unavailable::NotWritable { path: path.to_path_buf() });

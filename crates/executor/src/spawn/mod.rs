@@ -612,8 +612,20 @@ fn hear<T>(
 ) -> io::Result<T> {
     wait_for_word(control, within)?;
     let mut packet = [0; MAX_MESSAGE];
-    let (_, length) = recv(control, &mut packet, RecvFlags::DONTWAIT)?;
+    let length = receive(control, &mut packet, RecvFlags::empty())?;
     read(FromInit::decode(&packet[..length]))
+}
+
+/// What is there.
+fn receive(control: &OwnedFd, packet: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+    loop {
+        match recv(control, &mut *packet, flags | RecvFlags::DONTWAIT) {
+            Ok((_, length)) => return Ok(length),
+            // A reset comes before what was said: whoever said it left without reading our last message.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 fn wait_for_word(control: &OwnedFd, within: Duration) -> io::Result<()> {

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::net::{RecvFlags, recv};
+use rustix::net::RecvFlags;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
-use stockade_launch::{Birth, BirthNetwork, FromInit, MAX_MESSAGE, SEEDED, ToInit};
+use stockade_launch::{Birth, BirthNetwork, FromInit, MAX_MESSAGE, SEEDED, Stage, ToInit};
 use stockade_policy::Ground;
 use stockade_proto::Stdin;
 use stockade_sys::ahead::{Ahead, Ends};
@@ -17,7 +17,7 @@ use super::encode::{self, Given};
 use super::identity::{give_identity, has_news, has_spoken, open_proc};
 use super::stem::{PATIENCE, end, no_answer, pidfd_of};
 use super::{
-    Newborn, Parked, Running, StandsOn, Streams, hear, refuse_limits, refuse_spawn, tell, tree_kill,
+    Newborn, Parked, Running, StandsOn, Streams, hear, receive, refuse_limits, refuse_spawn, tell, tree_kill,
     wait_for_word,
 };
 use crate::Abort;
@@ -62,29 +62,41 @@ pub(crate) fn park_on_seed(
 /// With the user namespace, as `give_identity` has it.
 fn identify(seed: Ahead, ground: &Ground, given: Given) -> Option<(Newborn, Option<OwnedFd>)> {
     let pid = seed.pid();
-    let proc = open_proc(pid).ok()?;
-    let user_namespace = give_identity(ground, proc.as_fd(), given).ok()?;
     let Ends { pidfd, control } = seed.hand_over()?;
-    // Host root can map the ids of a dead one, too.
-    if has_news(pidfd.as_fd()) != Ok(false) || has_spoken(control.as_fd()) {
+    let lives = || (has_news(pidfd.as_fd()) == Ok(false) && !has_spoken(control.as_fd())).then_some(());
+    let identified = || {
+        let proc = open_proc(pid).ok()?;
+        // Or the number was somebody else's already.
+        lives()?;
+        let user_namespace = give_identity(ground, proc.as_fd(), given).ok()?;
+        // Host root can map the ids of a dead one, too.
+        lives()?;
+        Some(user_namespace)
+    };
+    let Some(user_namespace) = identified() else {
         drop(control);
         end(&pidfd);
         return None;
-    }
+    };
     Some((Newborn { pid, pidfd, control }, user_namespace))
 }
 
 fn birth(word: Option<FromInit<'_>>) -> io::Result<u32> {
     match word {
         Some(FromInit::Born { pid }) => u32::try_from(pid).map_err(|_| no_answer()),
-        Some(FromInit::Failed { errno, .. }) => Err(io::Error::from_raw_os_error(errno)),
-        Some(FromInit::Done | FromInit::Started | FromInit::Offered { .. } | FromInit::Ended { .. })
+        Some(
+            FromInit::Failed { .. }
+            | FromInit::Done
+            | FromInit::Started
+            | FromInit::Offered { .. }
+            | FromInit::Ended { .. },
+        )
         | None => Err(no_answer()),
     }
 }
 
-/// The init that the seed in `running` has borne takes its place there, unless one of the two has failed: what it says of
-/// that is the supervisor's to hear.
+/// The init that the seed in `running` has borne takes its place there, unless it has failed: what it says of that is the
+/// supervisor's to hear. That it can't be borne is as if it could not be started.
 pub(super) fn be_born(running: &mut Running) -> Result<(), Abort> {
     if next_is_a_failure(&running.control).map_err(|error| refuse_spawn(&error))? {
         return Ok(());
@@ -100,8 +112,12 @@ pub(super) fn be_born(running: &mut Running) -> Result<(), Abort> {
 fn next_is_a_failure(control: &OwnedFd) -> io::Result<bool> {
     wait_for_word(control, PATIENCE)?;
     let mut packet = [0; MAX_MESSAGE];
-    let (_, length) = recv(control, &mut packet, RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
-    Ok(matches!(FromInit::decode(&packet[..length]), Some(FromInit::Failed { .. })))
+    let length = receive(control, &mut packet, RecvFlags::PEEK)?;
+    match FromInit::decode(&packet[..length]) {
+        Some(FromInit::Failed { stage: Stage::Bear, errno, .. }) => Err(io::Error::from_raw_os_error(errno)),
+        Some(FromInit::Failed { .. }) => Ok(true),
+        Some(_) | None => Ok(false),
+    }
 }
 
 /// What the seed in `running`, which is dead, has borne before: it says so, unless it was ended before it could. Then it is

@@ -7,7 +7,7 @@ use stockade_nolibc::{
     map_file, set_death_signal, set_own_group, set_subreaper, setsid, umask, write,
 };
 
-use super::verify::{are_mounted, descriptors};
+use super::verify::are_mounted;
 use crate::context::{About, Context, Failure, Origin};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
@@ -97,7 +97,7 @@ pub(crate) fn order(context: &mut Context) -> Result<(), Failure> {
     let order = Order::read(bytes)
         .map_err(|_| Failure { errno: Errno::BADMSG, subject: b"order of another version" })?;
     context.order = Some(order);
-    descriptors(context)?;
+    context.offered = [None, None, None];
     still_mounted(context, launch)
 }
 

@@ -36,21 +36,18 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     if ground.has(wall::MOUNT) {
         mounts(&mut Planned::new(ground.mounts, launch.mounts)?)?;
     }
-    // What it offers, an init that waits for its order keeps until then.
-    if launch.order.is_none() {
-        return Ok(());
+    // While the kernel was asked the supervisor of sockets has begun; or what is for it is kept until the order.
+    if launch.order.is_some() {
+        if context.offered[0].is_some() {
+            context.taken()?;
+        }
+        context.offered = [None, None, None];
     }
-    // While the kernel was asked the supervisor of sockets has begun.
-    if context.offered[0].is_some() {
-        context.taken()?;
-    }
-    descriptors(context)
-}
-
-/// None but those that everything started with: what was offered is somebody else's.
-pub(super) fn descriptors(context: &mut Context) -> Result<(), Failure> {
-    (context.offered, context.ruleset) = ([None, None, None], None);
-    if context.ground.has(wall::MOUNT) && has_foreign_fd(CONTROL_FD).about(b"/proc/self/fd")? {
+    context.ruleset = None;
+    let (numbers, count) = context.offered_numbers();
+    if context.ground.has(wall::MOUNT)
+        && has_foreign_fd(CONTROL_FD, &numbers[..count]).about(b"/proc/self/fd")?
+    {
         return Err(unproven(b"a descriptor is left open"));
     }
     Ok(())

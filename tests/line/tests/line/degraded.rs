@@ -11,9 +11,13 @@ const SOFT: &str = "extends = \"default\"\n[layers]\nfilesystem = \"prefer\"\npr
 const FORBIDDEN: &str = "echo 0 > /proc/sys/user/max_user_namespaces || exit 98; \
                          exec setpriv --ambient-caps=-all --inh-caps=-all \"$@\"";
 
-/// As the same user on a host whose network namespaces are all in use: that is found by init, when it runs.
-const USED_UP: &str = "echo 0 > /proc/sys/user/max_net_namespaces || exit 98; \
-                       exec setpriv --ambient-caps=-all --inh-caps=-all \"$@\"";
+/// As the same user on a host whose namespaces of one kind are all in use: network namespaces are found to be by init, when
+/// it runs, and PID namespaces by whoever starts it.
+fn used_up(kind: &str) -> String {
+    format!(
+        "echo 0 > /proc/sys/user/max_{kind}_namespaces || exit 98; exec setpriv --ambient-caps=-all --inh-caps=-all \"$@\""
+    )
+}
 
 const BEFORE: [&str; 8] =
     ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "/bin/sh", "-c", FORBIDDEN];
@@ -61,19 +65,21 @@ fn must_is_a_refusal_that_names_the_layer_and_the_remedy() {
 }
 
 #[test]
-fn a_limit_on_network_namespaces_is_a_refusal_with_a_remedy() {
+fn a_limit_on_namespaces_is_a_refusal_with_a_remedy() {
     if !can_simulate() {
         return;
     }
     let world = world();
     world.profile("unlimited", "extends = \"default\"\n[layers]\nlimits = \"off\"\n");
-    let mut words = BEFORE.to_vec();
-    words[BEFORE.len() - 1] = USED_UP;
-    words.push("sh");
-    let ran = world.line(&["touch", "ran"]).before(&words).profile("unlimited").go();
-    let refusal = ran.refused(Code::LayerUnavailable);
-    assert!(refusal.message.contains("limit on namespaces"), "{ran}");
-    assert!(!world.work().join("ran").exists());
+    for kind in ["net", "pid"] {
+        let (mut words, script) = (BEFORE.to_vec(), used_up(kind));
+        words[BEFORE.len() - 1] = &script;
+        words.push("sh");
+        let ran = world.line(&["touch", "ran"]).before(&words).profile("unlimited").go();
+        let refusal = ran.refused(Code::LayerUnavailable);
+        assert!(refusal.message.contains("limit on namespaces"), "{kind}: {ran}");
+        assert!(!world.work().join("ran").exists(), "{kind}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use stockade_line_tests::{Running, World, am_root, programs, unique_sleep, until};
+use stockade_line_tests::{Running, World, am_root, programs, slowness, unique_sleep, until};
 
 /// Runs what follows; whoever outlives it becomes a child of this one, alive or not, and is told by the code.
 const LAST: [&str; 3] = [
@@ -127,13 +127,13 @@ fn an_init_that_can_t_be_started_is_told_by_the_kernels_reason() {
     assert!(said.contains("Exec format error"), "{said}");
 }
 
-/// At every moment from the first instruction on.
+/// At moments of the first milliseconds: before the first instruction, and where the seed is becoming the init.
 #[test]
 fn it_dies_with_us() {
     let (world, sleep) = (World::new(), unique_sleep());
     for step in 0..40_u32 {
         // The one before it becomes the parent of whoever is left, and tells whether anybody is for long.
-        let delay = format!("{:.6}", f64::from(step) * 0.000_1);
+        let delay = format!("{:.6}", f64::from(step * slowness()) * 0.000_15);
         let killing = [
             "perl",
             "-MTime::HiRes=sleep",

@@ -80,7 +80,6 @@ fn the_walls_are_the_same() {
     });
 }
 
-/// The same with the caller's own toolchains, if there are any, in the home.
 /// Made from nothing or born, whatever the classes of those who made it.
 #[test]
 fn a_command_is_as_eager_as_the_executor_was() {
@@ -95,6 +94,7 @@ fn a_command_is_as_eager_as_the_executor_was() {
     });
 }
 
+/// The same with the caller's own toolchains, if there are any, in the home.
 #[test]
 fn toolchains_are_where_they_would_be() {
     within(async {
