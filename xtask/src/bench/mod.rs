@@ -76,7 +76,7 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
 
     let mut report = Report::new(arguments.quick);
     let peers = peers::find(subject.place.path())?;
-    // First: the runs below remove many files, and so does this one when it is over.
+    // First: ext4 without a journal is slow to make files where many were just removed, as the runs below do.
     let service = service::measure(&subject, arguments.quick)?;
     if !arguments.service {
         report.absent = peers.absent;

@@ -200,45 +200,7 @@ fn health(socket: &Path, over: &AtomicBool) -> Result<Vec<Duration>> {
     Ok(times)
 }
 
-/// Files that tell how long it takes to make one here, what is long, and how long that may last.
-const PROBES: usize = 33;
-const LONG: Duration = Duration::from_micros(40);
-const SETTLES_WITHIN: Duration = Duration::from_secs(90);
-const BETWEEN_PROBES: Duration = Duration::from_secs(10);
-
-/// ext4 without a journal gives nobody an inode that was freed within the last minute (six, if that is not on the disk yet), and
-/// looks at each of them in turn for every new file. A run before this one may have just removed its thousands.
-fn settle(place: &Path) -> Result<()> {
-    let began = Instant::now();
-    for round in 0.. {
-        let directory = place.join(format!("probes-{round}"));
-        std::fs::create_dir(&directory).context("can't make a directory")?;
-        let make = |number| {
-            let began = Instant::now();
-            std::fs::File::create_new(directory.join(format!("{number}"))).map(|_| began.elapsed())
-        };
-        let mut times =
-            (0..PROBES).map(make).collect::<std::io::Result<Vec<_>>>().context("can't make a file")?;
-        times.sort_unstable();
-        if at_percent(&times, 50) < LONG || began.elapsed() > SETTLES_WITHIN {
-            break;
-        }
-        if round == 0 {
-            eprintln!(
-                "to make a file here takes {:?}, as where many were just removed: waiting",
-                at_percent(&times, 50)
-            );
-            rustix::fs::sync();
-        }
-        std::thread::sleep(BETWEEN_PROBES);
-    }
-    Ok(())
-}
-
 pub(super) fn measure(subject: &Subject, quick: bool) -> Result<Vec<Row>> {
-    if !quick {
-        settle(subject.place.path())?;
-    }
     let service = Service::start(subject)?;
     let (warm, alone, many) = if quick { (100, 60, 400) } else { (3000, 600, 6000) };
     // As one that has run for a while: its directories are made, and its database writes where it has written before.
