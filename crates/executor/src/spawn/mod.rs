@@ -11,26 +11,19 @@ mod seed;
 mod stem;
 mod stems;
 mod walled;
+mod words;
 
 use std::ffi::CStr;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode as FileMode, OFlags, StatxFlags, open, openat, statx};
-use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    recv, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
-use stockade_launch::{FromInit, MAX_MESSAGE, MAX_ORDER, Offer, ToInit, wall};
+use stockade_launch::{Offer, ToInit, wall};
 use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bind, Code, Fault, Mount, Network, Plan, Refusal, Requirement, Stdin, install};
 use stockade_sys::{Namespaces, Spawn, spawn as clone_init};
@@ -51,6 +44,8 @@ pub(crate) use stem::{Awaited, Template};
 pub(crate) use stems::Stems;
 use walled::Walled;
 pub(crate) use walled::Walls;
+pub(crate) use words::take_offered;
+use words::{borrowed, hear, receive, tell, tell_order, wait_for_word};
 
 const INIT_NAME: &str = "stockade-init";
 const INIT_ARGV0: &CStr = c"stockade-init";
@@ -602,72 +597,4 @@ fn refuse_map(bind: &Bind, error: &io::Error) -> Abort {
         "Run as an ordinary user, or move the workspace to ext4, xfs or btrfs (overlay file systems of containers can't map owners).",
     )
     .into()
-}
-
-/// What an init or a stem has said; its next word is waited for so long.
-fn hear<T>(
-    control: &OwnedFd,
-    within: Duration,
-    read: impl FnOnce(Option<FromInit<'_>>) -> io::Result<T>,
-) -> io::Result<T> {
-    wait_for_word(control, within)?;
-    let mut packet = [0; MAX_MESSAGE];
-    let length = receive(control, &mut packet, RecvFlags::empty())?;
-    read(FromInit::decode(&packet[..length]))
-}
-
-/// What is there.
-fn receive(control: &OwnedFd, packet: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
-    loop {
-        match recv(control, &mut *packet, flags | RecvFlags::DONTWAIT) {
-            Ok((_, length)) => return Ok(length),
-            // A reset comes before what was said: whoever said it left without reading our last message.
-            Err(Errno::INTR | Errno::CONNRESET) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-fn wait_for_word(control: &OwnedFd, within: Duration) -> io::Result<()> {
-    let timeout = Timespec::try_from(within).map_err(io::Error::other)?;
-    match poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&timeout))? {
-        0 => Err(io::ErrorKind::TimedOut.into()),
-        _ => Ok(()),
-    }
-}
-
-/// Descriptors that an init has shown.
-pub(crate) fn take_offered(pidfd: &OwnedFd, numbers: &[i32]) -> Result<Vec<OwnedFd>, Errno> {
-    numbers.iter().map(|number| pidfd_getfd(pidfd, *number, PidfdGetfdFlags::empty())).collect()
-}
-
-fn borrowed(fds: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
-    fds.iter().map(AsFd::as_fd).collect()
-}
-
-fn tell(control: &OwnedFd, message: ToInit, fds: &[BorrowedFd<'_>]) -> Result<(), Abort> {
-    tell_more(control, message, &[], fds)
-}
-
-fn tell_order(control: &OwnedFd, order: &[u8]) -> Result<(), Abort> {
-    if order.len() <= MAX_ORDER {
-        return tell_more(control, ToInit::Order, order, &[]);
-    }
-    tell(control, ToInit::Order, &[encode::sealed(order)?.as_fd()])
-}
-
-fn tell_more(control: &OwnedFd, message: ToInit, more: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Abort> {
-    let packet = message.encode();
-    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(fds.len()))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
-        debug_assert!(fits, "the space was made for them");
-    }
-    let parts = [IoSlice::new(&packet), IoSlice::new(more)];
-    match sendmsg(control, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
-        // A closed socket: init failed and has said why; the supervisor reads it.
-        Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
-        Err(error) => Err(fault("the sandbox's init can't be reached", &error)),
-    }
 }
