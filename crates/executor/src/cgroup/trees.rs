@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::chown;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::error::{CgroupError, Unavailable};
 use super::fake::{FakeTree, limits};
@@ -33,6 +33,16 @@ fn give(group: &Path) {
 
 fn v2(tree: &FakeTree, mount: &Path, own: &str, euid: u32) -> Host {
     tree.host(&[("cgroup2", "nsdelegate", mount)], own, euid)
+}
+
+/// The root, and a scope below it that systemd has given to the user, with us in it and those others.
+fn delegated(tree: &FakeTree, name: &str, others: &str) -> (PathBuf, PathBuf) {
+    let mount = tree.v2_root("cg", ALL);
+    fs::write(mount.join("cgroup.subtree_control"), "memory pids cpu").unwrap();
+    let scope = tree.group(&mount, name, &format!("{}\n{others}", tree.owner.pid));
+    give(&scope);
+    tree.mark(&scope);
+    (mount, scope)
 }
 
 #[test]
@@ -88,11 +98,7 @@ fn a_hit_that_an_ancestor_caused_is_not_ours() {
 #[test]
 fn alone_in_a_delegated_scope_we_move_ourselves_only() {
     let tree = FakeTree::new();
-    let mount = tree.v2_root("cg", ALL);
-    fs::write(mount.join("cgroup.subtree_control"), "memory pids cpu").unwrap();
-    let scope = tree.group(&mount, "run-1.scope", &format!("{}\n", tree.owner.pid));
-    give(&scope);
-    tree.mark(&scope);
+    let (mount, scope) = delegated(&tree, "run-1.scope", "");
     let host = v2(&tree, &mount, "/run-1.scope", user());
     host.availability(&limits(), TreeKill::PidNamespace).unwrap();
     assert!(!scope.join("supervisor").exists(), "asking changes nothing");
@@ -116,11 +122,7 @@ fn alone_in_a_delegated_scope_we_move_ourselves_only() {
 #[test]
 fn our_own_seed_is_moved_along() {
     let tree = FakeTree::new();
-    let mount = tree.v2_root("cg", ALL);
-    fs::write(mount.join("cgroup.subtree_control"), "memory pids cpu").unwrap();
-    let scope = tree.group(&mount, "run-1.scope", &format!("{}\n99\n", tree.owner.pid));
-    give(&scope);
-    tree.mark(&scope);
+    let (mount, scope) = delegated(&tree, "run-1.scope", "99\n");
     let alone = v2(&tree, &mount, "/run-1.scope", user());
     let refused = alone.availability(&limits(), TreeKill::PidNamespace).unwrap_err();
     assert_eq!(refused, Unavailable::Shared { group: scope.clone() });
@@ -135,11 +137,7 @@ fn our_own_seed_is_moved_along() {
 #[test]
 fn a_seed_that_is_gone_is_forgotten() {
     let tree = FakeTree::new();
-    let mount = tree.v2_root("cg", ALL);
-    fs::write(mount.join("cgroup.subtree_control"), "memory pids cpu").unwrap();
-    let scope = tree.group(&mount, "run-1.scope", &format!("{}\n99\n", tree.owner.pid));
-    give(&scope);
-    tree.mark(&scope);
+    let (mount, scope) = delegated(&tree, "run-1.scope", "99\n");
     let host = Host { seed: 99.into(), ..v2(&tree, &mount, "/run-1.scope", user()) };
     host.forget_seed();
     assert!(host.create(&limits(), TreeKill::PidNamespace).is_err());
@@ -149,11 +147,7 @@ fn a_seed_that_is_gone_is_forgotten() {
 #[test]
 fn a_scope_with_others_in_it_is_refused_to_a_user() {
     let tree = FakeTree::new();
-    let mount = tree.v2_root("cg", ALL);
-    fs::write(mount.join("cgroup.subtree_control"), "memory pids cpu").unwrap();
-    let scope = tree.group(&mount, "term.scope", &format!("{}\n99\n", tree.owner.pid));
-    give(&scope);
-    tree.mark(&scope);
+    let (mount, scope) = delegated(&tree, "term.scope", "99\n");
     let host = v2(&tree, &mount, "/term.scope", user());
     let refused = host.availability(&limits(), TreeKill::PidNamespace).unwrap_err();
     assert_eq!(refused, Unavailable::Shared { group: scope.clone() });
