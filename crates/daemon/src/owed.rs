@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use stockade_proto::Bytes;
 use stockade_store::audit::Unclosed;
 use stockade_store::executions::End;
-use stockade_store::output::Piece;
+use stockade_store::output::{Piece, Sealed, Whole};
 use stockade_store::{ExecutionId, Store, StoreError, Ticket};
 use tracing::{error, warn};
 
@@ -75,7 +75,7 @@ impl Owed {
     }
 }
 
-fn end(store: &Store, closing: &Closing, output_bytes: Option<u64>) -> OnRecord {
+fn end(store: &Store, closing: &Closing, output: Output) -> OnRecord {
     let Closing { id, started_ms, ending, .. } = closing;
     let failure = ending.failure();
     let totals = ending.result().map(|result| (result.stdout.bytes, result.stderr.bytes)).unwrap_or_default();
@@ -86,7 +86,8 @@ fn end(store: &Store, closing: &Closing, output_bytes: Option<u64>) -> OnRecord 
         class: failure.map(|failure| failure.class.to_owned()),
         stdout_bytes: totals.0,
         stderr_bytes: totals.1,
-        output_bytes,
+        output_bytes: output.bytes,
+        frames: output.frames,
     };
     match store.executions.ended(*id, end) {
         // The others: written before, and not known to be.
@@ -97,6 +98,13 @@ fn end(store: &Store, closing: &Closing, output_bytes: Option<u64>) -> OnRecord 
             if matches!(error, StoreError::TooLong { .. }) { OnRecord::Yes } else { OnRecord::NotYet }
         }
     }
+}
+
+/// What is on record of what it wrote.
+#[derive(Debug, Default)]
+struct Output {
+    bytes: Option<u64>,
+    frames: Option<Vec<u8>>,
 }
 
 /// What became of an end.
@@ -133,9 +141,16 @@ pub(crate) fn settle(store: &Store, mut closing: Closing) -> Settled {
         let sealed = store.output.seal(&id).inspect_err(|error| {
             warn!(execution = %id, "the output has no end: {error}");
         });
-        let sealed = sealed.ok();
-        closing.row = end(store, &closing, sealed.as_ref().map(|sealed| sealed.bytes)) == OnRecord::NotYet;
-        output = sealed.and_then(|sealed| sealed.whole);
+        let (mut kept, whole) = match sealed {
+            Ok(Sealed { bytes, whole }) => (Output { bytes: Some(bytes), frames: None }, whole),
+            Err(_) => (Output::default(), None),
+        };
+        if let Some(Whole { piece, frames }) = whole {
+            // An executor that has given its result has closed the file. One that is lost may not have.
+            kept.frames = closing.ending.result().map(|_| frames);
+            output = Some(piece);
+        }
+        closing.row = end(store, &closing, kept) == OnRecord::NotYet;
     }
     let rest = (closing.ticket.is_some() || closing.row).then_some(closing);
     Settled { rest, output }

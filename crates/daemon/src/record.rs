@@ -197,8 +197,10 @@ impl Record {
     }
 
     pub async fn read(&self, id: ExecutionId, cursor: Cursor, limit: usize) -> Result<Piece, Denied> {
-        self.blocking(move |store| store.output.read(&id, cursor, limit).map_err(|error| failed(&error)))
-            .await
+        self.blocking(move |store| {
+            store.executions.output(&id, cursor, limit).map_err(|error| failed(&error))
+        })
+        .await
     }
 
     /// As `blocking`, for what is to stay: a failure is remembered until the disk is found to take something.

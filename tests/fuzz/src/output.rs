@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use stockade_store::output::{Chunk, Cursor, HEADER, Header, READ_LIMIT, Rest, Stream};
+use stockade_store::output::{Chunk, Cursor, HEADER, Header, Piece, READ_LIMIT, Rest, Stream};
 use stockade_store::{ExecutionId, Output};
 
 use crate::must;
@@ -27,7 +27,7 @@ pub(crate) fn check(bytes: &[u8]) {
         assert_eq!(all(&output, &id, limit), (frames.clone(), rest), "in answers of {limit}");
     }
     for sequence in 0..AGAIN {
-        let piece = must(output.read(&id, Cursor::after(sequence), READ_LIMIT), "read");
+        let piece = read(&output, &id, Cursor::after(sequence), READ_LIMIT);
         let from = usize::try_from(sequence).unwrap_or(usize::MAX);
         assert_eq!(piece.chunks, frames.get(from..).unwrap_or_default(), "after {sequence}");
         assert_eq!(piece.rest, rest, "after {sequence}");
@@ -60,11 +60,15 @@ fn model(bytes: &[u8]) -> (Vec<Chunk>, Rest) {
     (chunks, Rest::Open)
 }
 
+fn read(output: &Output, id: &ExecutionId, cursor: Cursor, limit: usize) -> Piece {
+    must(must(output.read(id, cursor, limit), "read").ok_or("it is gone"), "a file")
+}
+
 /// In as many answers as it takes; each but the last has a chunk at least.
 fn all(output: &Output, id: &ExecutionId, limit: usize) -> (Vec<Chunk>, Rest) {
     let (mut chunks, mut cursor) = (Vec::new(), Cursor::START);
     loop {
-        let piece = must(output.read(id, cursor, limit), "read");
+        let piece = read(output, id, cursor, limit);
         let bytes: usize = piece.chunks.iter().map(|chunk| chunk.bytes.len() + HEADER).sum();
         assert!(bytes <= limit || piece.chunks.len() == 1, "{bytes} bytes for {limit}");
         assert!(piece.rest != Rest::More || piece.next.sequence > cursor.sequence, "a reader stands still");

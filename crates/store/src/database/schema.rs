@@ -55,6 +55,8 @@ const STEPS: &[&str] = &[
         principal    TEXT NOT NULL,
         body         TEXT NOT NULL
     ) STRICT;",
+    // 3. The whole of a short output, as it was in its file. The last column: lists don't read as far.
+    "ALTER TABLE executions ADD COLUMN frames BLOB;",
 ];
 
 pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::database::Database;
 use crate::error::{StoreError, within};
+use crate::output::{Cursor, Piece};
 use crate::{ExecutionId, Output, clock};
 use record::{COLUMNS, LIST_COLUMNS};
 pub use record::{
@@ -82,24 +83,46 @@ impl Executions {
         within("result", result, RESULT_LIMIT)?;
         let output = end.output_bytes.unwrap_or_else(|| self.output.size(&id));
         let kept = count(output).saturating_add(bytes_of(result));
+        let has_frames = end.frames.is_some();
         self.database.write("record an end", move |connection| {
             let mut update = connection
                 .prepare_cached(
                     "UPDATE executions SET state = 'ended', ended_ms = ?2, result = ?3, code = ?4, class = ?5,
                          stdout_bytes = ?6, stderr_bytes = ?7, kept_bytes = ?8 + length(command),
-                         started_ms = coalesce(started_ms, ?9)
+                         started_ms = coalesce(started_ms, ?9), frames = ?10
                      WHERE id = ?1 AND state <> 'ended'",
                 )
                 .map_err(sqlite("record an end"))?;
             let (stdout, stderr) = (count(end.stdout_bytes), count(end.stderr_bytes));
             let (now, started) = (clock::now_ms(), end.started_ms);
             let result = end.result.as_deref().map(RawValue::get);
-            let row = params![id, now, result, end.code, end.class, stdout, stderr, kept, started];
+            let row =
+                params![id, now, result, end.code, end.class, stdout, stderr, kept, started, end.frames];
             match update.execute(row).map_err(sqlite("record an end"))? {
                 0 => Err(not_now(connection, id, State::Ended)),
                 _ => Ok(()),
             }
-        })
+        })?;
+        if has_frames {
+            self.output.use_again(&id);
+        }
+        Ok(())
+    }
+
+    /// What it wrote after the cursor, about `limit` bytes of it, while it runs or after.
+    pub fn output(&self, id: &ExecutionId, cursor: Cursor, limit: usize) -> Result<Piece, StoreError> {
+        if let Some(piece) = self.output.read(id, cursor, limit)? {
+            return Ok(piece);
+        }
+        // A file goes when the record has what was in it, not before.
+        let frames = self.database.read("read an output", |reader| {
+            let mut find = reader.prepare_cached("SELECT frames FROM executions WHERE id = ?1")?;
+            find.query_row([id], |row| row.get::<_, Option<Vec<u8>>>(0)).optional()
+        })?;
+        match frames.flatten() {
+            Some(frames) => self.output.read_kept(id, &frames, cursor, limit),
+            None => Err(self.output.missing(id)),
+        }
     }
 
     pub fn get(&self, id: ExecutionId) -> Result<Option<Execution>, StoreError> {

@@ -112,6 +112,9 @@ pub struct End {
     pub stderr_bytes: u64,
     /// What the output takes on the disk; looked up where nobody knows.
     pub output_bytes: Option<u64>,
+    /// All of the output, as it lies in its file: it is kept here then, and the file is for another execution. Only if
+    /// whoever wrote to the file has closed it.
+    pub frames: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -74,6 +74,7 @@ fn an_execution_goes_forward_only() {
         stdout_bytes: 7,
         stderr_bytes: u64::MAX,
         output_bytes: Some(5),
+        frames: None,
     };
     room.executions.ended(id, end.clone()).unwrap();
     let again = room.executions.ended(id, End::default());
@@ -146,7 +147,7 @@ fn what_had_not_ended_is_lost_at_the_next_start() {
         assert_eq!(record.code.as_deref(), Some("UZ-EXEC-003"));
         assert_eq!(record.class.as_deref(), Some("executor_crash"));
     }
-    let output = room.executions.output.read(&running, Cursor::START, 100).unwrap();
+    let output = room.executions.output(&running, Cursor::START, 100).unwrap();
     assert_eq!((output.chunks.len(), output.rest), (1, Rest::Ended));
     assert_eq!(room.executions.get(ended).unwrap().unwrap().code, None);
     assert_eq!(room.executions.sweep_lost().unwrap(), []);

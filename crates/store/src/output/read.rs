@@ -2,7 +2,7 @@
 //! written by a process that runs as someone else.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use stockade_frames::{FRAME_LIMIT, HEADER, Header, Position, Stream};
 
@@ -67,23 +67,28 @@ enum Next {
     Damaged,
 }
 
-pub(super) struct Reader {
-    file: BufReader<File>,
+/// Of a file, or of frames that are in memory.
+pub(super) struct Reader<F> {
+    file: F,
     length: u64,
     offset: u64,
     sequence: u64,
 }
 
-impl Reader {
-    pub(super) fn new(file: File) -> io::Result<Self> {
-        let length = file.metadata()?.len();
-        Ok(Self { file: BufReader::with_capacity(1 << 15, file), length, offset: 0, sequence: 0 })
+impl Reader<BufReader<File>> {
+    pub(super) fn new(file: File, length: u64) -> Self {
+        Self { file: BufReader::with_capacity(1 << 15, file), length, offset: 0, sequence: 0 }
     }
+}
 
-    pub(super) fn length(&self) -> u64 {
-        self.length
+impl<'a> Reader<io::Cursor<&'a [u8]>> {
+    pub(super) fn of(frames: &'a [u8]) -> Self {
+        let length = u64::try_from(frames.len()).unwrap_or(u64::MAX);
+        Self { file: io::Cursor::new(frames), length, offset: 0, sequence: 0 }
     }
+}
 
+impl<F: Read + Seek> Reader<F> {
     /// The header at the offset, if its bytes are all there too.
     fn next(&mut self) -> io::Result<Next> {
         if self.length - self.offset < HEADER_BYTES {

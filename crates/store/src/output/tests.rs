@@ -1,4 +1,5 @@
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 
 use proptest::prelude::*;
 
@@ -18,7 +19,7 @@ fn texts(piece: &Piece) -> Vec<&str> {
 fn what_is_written_is_read_by_cursor_while_it_grows() {
     let (_directory, output, id) = output();
     let mut frames = Frames::new(output.create(&id).unwrap(), Instant::now());
-    let read = |cursor| output.read(&id, cursor, 1 << 16).unwrap();
+    let read = |cursor| output.read(&id, cursor, 1 << 16).unwrap().unwrap();
     let empty = read(Cursor::START);
     assert_eq!((empty.chunks.len(), empty.rest), (0, Rest::Open));
     frames.append(Stream::Stdout, b"one").unwrap();
@@ -48,7 +49,7 @@ fn an_answer_is_bounded_and_goes_on() {
     frames.end().unwrap();
     let (mut cursor, mut bytes, mut answers) = (Cursor::START, Vec::new(), 0);
     loop {
-        let piece = output.read(&id, cursor, 10).unwrap();
+        let piece = output.read(&id, cursor, 10).unwrap().unwrap();
         assert!(piece.chunks.len() <= 1);
         bytes.extend(piece.chunks.into_iter().flat_map(|chunk| chunk.bytes));
         (cursor, answers) = (piece.next, answers + 1);
@@ -67,11 +68,11 @@ fn a_dead_writers_file_is_sealed() {
     frames.append(Stream::Stdout, b"whole").unwrap();
     let header = Header { stream: Stream::Stdout, length: 100, sequence: 2, millis: 0 }.encode();
     frames_file(&output, &id).write_all(&[&header[..], b"torn"].concat()).unwrap();
-    assert_eq!(output.read(&id, Cursor::START, 100).unwrap().rest, Rest::Open);
+    assert_eq!(output.read(&id, Cursor::START, 100).unwrap().unwrap().rest, Rest::Open);
     for whole in [false, true] {
         let sealed = output.seal(&id).unwrap();
         assert_eq!((sealed.bytes, sealed.whole.is_some()), (output.size(&id), whole));
-        let piece = output.read(&id, Cursor::START, 100).unwrap();
+        let piece = output.read(&id, Cursor::START, 100).unwrap().unwrap();
         assert_eq!((texts(&piece), piece.rest), (vec!["whole"], Rest::Ended));
     }
     assert!(output.seal(&ExecutionId::new()).is_err());
@@ -91,9 +92,55 @@ fn a_short_output_that_has_its_end_is_read_whole() {
         assert_eq!(sealed.bytes, output.size(&id));
         assert_eq!(sealed.whole.is_some(), is_short, "{length}");
         if let Some(whole) = sealed.whole {
-            assert_eq!(whole, output.read(&id, Cursor::START, READ_LIMIT).unwrap());
+            assert_eq!(whole.piece, output.read(&id, Cursor::START, READ_LIMIT).unwrap().unwrap());
+            assert_eq!(whole.frames, fs::read(output.path(&id)).unwrap());
         }
     }
+}
+
+/// Another execution's bytes are never read as those of an earlier one, whatever the file was before.
+#[test]
+fn a_file_is_used_again_and_nobody_reads_it_for_another() {
+    let (directory, output, first) = output();
+    let write = |id: &ExecutionId, text: &[u8]| {
+        let mut frames = Frames::new(output.create(id).unwrap(), Instant::now());
+        frames.append(Stream::Stdout, text).unwrap();
+        frames.end().unwrap();
+    };
+    let inode = |id: &ExecutionId| fs::metadata(output.path(id)).unwrap().ino();
+    write(&first, b"the first one's");
+    let used = inode(&first);
+    output.use_again(&first);
+    assert_eq!(output.read(&first, Cursor::START, 100).unwrap(), None);
+    let second = ExecutionId::new();
+    write(&second, b"the second's");
+    assert_eq!(inode(&second), used);
+    assert_eq!(texts(&output.read(&second, Cursor::START, 100).unwrap().unwrap()), ["the second's"]);
+    assert_eq!(output.read(&first, Cursor::START, 100).unwrap(), None);
+    // Somebody has it open meanwhile, and reads what is another's by then.
+    let opened = output.open_file(&second).unwrap();
+    output.use_again(&second);
+    let between = ExecutionId::new();
+    write(&between, b"not for them");
+    assert_eq!(inode(&between), used);
+    let read = output.read_opened(&second, opened, Cursor::START, 100);
+    assert_eq!(read.map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
+    output.use_again(&between);
+    // Somebody still writes to it: it is given to nobody.
+    let blank = directory.path().join("output/blank");
+    let [late] = &fs::read_dir(&blank).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()[..]
+    else {
+        panic!("one file waits")
+    };
+    fs::write(late, "late").unwrap();
+    let third = ExecutionId::new();
+    write(&third, b"third");
+    assert_eq!(texts(&output.read(&third, Cursor::START, 100).unwrap().unwrap()), ["third"]);
+    assert_eq!(fs::read_dir(&blank).unwrap().count(), 0);
+    // What an earlier daemon left is nobody's.
+    output.use_again(&third);
+    drop(Output::open(&directory.path().join("output")).unwrap());
+    assert_eq!(fs::read_dir(&blank).unwrap().count(), 0);
 }
 
 fn frames_file(output: &Output, id: &ExecutionId) -> File {
@@ -125,7 +172,7 @@ proptest! {
         fs::write(&path, &bytes).unwrap();
         let (mut cursor, mut sequence) = (Cursor::START, 0);
         for _ in 0..100 {
-            let piece = output.read(&id, cursor, 64).unwrap();
+            let piece = output.read(&id, cursor, 64).unwrap().unwrap();
             for chunk in &piece.chunks {
                 sequence += 1;
                 prop_assert_eq!(chunk.sequence, sequence);
@@ -140,6 +187,6 @@ proptest! {
             }
         }
         output.seal(&id).unwrap();
-        prop_assert_eq!(output.read(&id, cursor, 64).unwrap().chunks.len(), 0);
+        prop_assert_eq!(output.read(&id, cursor, 64).unwrap().unwrap().chunks.len(), 0);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn records(directory: &Path) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                for _ in 0..ROUNDS {
+                for round in 0..ROUNDS {
                     let id = ExecutionId::new();
                     let body = json!({ "command": "echo hi" });
                     let ticket =
@@ -44,8 +44,12 @@ pub(crate) fn records(directory: &Path) {
                     frames.append(Stream::Stdout, b"hi\n").unwrap();
                     say("wrote", id);
                     store.executions.running(id, 1).unwrap();
+                    frames.end().unwrap();
                     let result = to_raw_value(&json!({ "code": 0 })).ok();
-                    store.executions.ended(id, End { result, ..End::default() }).unwrap();
+                    // Every other one keeps its file, as if it were long.
+                    let whole = store.output.seal(&id).unwrap().whole.filter(|_| round % 2 == 0);
+                    let frames = whole.map(|whole| whole.frames);
+                    store.executions.ended(id, End { result, frames, ..End::default() }).unwrap();
                     say("ended", id);
                     store.audit.close(ticket, json!({ "code": 0 })).unwrap();
                     say("closed", id);
@@ -128,7 +132,7 @@ fn what_was_acknowledged_survives_sigkill() {
                 "closed" => assert!(has(Kind::Closed, id), "{id} was closed"),
                 "started" => assert_eq!(record.unwrap().state, State::Ended, "ended or lost by now"),
                 "wrote" => {
-                    let piece = store.output.read(&id, Cursor::START, 100).unwrap();
+                    let piece = store.executions.output(&id, Cursor::START, 100).unwrap();
                     assert_eq!(piece.chunks[0].bytes, b"hi\n");
                 }
                 "ended" => assert_eq!(record.unwrap().code, None, "{id} ended before the kill"),
@@ -140,7 +144,7 @@ fn what_was_acknowledged_survives_sigkill() {
         let record = store.executions.get(id).unwrap().unwrap();
         assert_eq!(record.code.as_deref(), Some("UZ-EXEC-003"));
         assert!(has(Kind::Noted, id));
-        if let Ok(piece) = store.output.read(&id, Cursor::START, 100) {
+        if let Ok(piece) = store.executions.output(&id, Cursor::START, 100) {
             assert_eq!(piece.rest, Rest::Ended);
         }
     }

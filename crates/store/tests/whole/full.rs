@@ -125,7 +125,7 @@ fn a_full_disk_leaves_whole_frames() {
     frames.end().unwrap();
     let (mut cursor, mut seen) = (Cursor::START, 0);
     let rest = loop {
-        let piece = store.output.read(&id, cursor, 1 << 20).unwrap();
+        let piece = store.executions.output(&id, cursor, 1 << 20).unwrap();
         seen += piece.chunks.len();
         cursor = piece.next;
         if piece.rest != Rest::More {

@@ -61,8 +61,8 @@ pub(super) fn json(
     beside: Beside,
     expected: usize,
 ) -> Result<Vec<u8>, StoreError> {
-    let first = store.output.read(&id, Cursor::START, STEP)?;
-    put_together(&first, |cursor| store.output.read(&id, cursor, STEP), beside, expected)
+    let first = store.executions.output(&id, Cursor::START, STEP)?;
+    put_together(&first, |cursor| store.executions.output(&id, cursor, STEP), beside, expected)
 }
 
 /// The same of an output that is here.
@@ -168,7 +168,7 @@ mod tests {
         let Opened { store, .. } = Store::open(&directory.path().join("state")).unwrap();
         let id = ExecutionId::new();
         Frames::new(store.output.create(&id).unwrap(), Instant::now()).end().unwrap();
-        let whole = store.output.seal(&id).unwrap().whole.unwrap();
+        let whole = store.output.seal(&id).unwrap().whole.unwrap().piece;
         let json = json(&store, id, beside(), 0).unwrap();
         assert_eq!(json, json_of(&whole, beside(), 0));
         let json = String::from_utf8(json).unwrap();
