@@ -53,12 +53,41 @@ pub struct Counters {
     pub cpu_system_us: Option<u64>,
 }
 
-/// What its clocks showed when the execution began: a group may have been another's before.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Before {
-    pub(super) user_us: u64,
-    pub(super) system_us: u64,
-    pub(super) usage_us: u64,
+/// How often a limit of the group held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Hits {
+    oom_kills: u64,
+    pids_max: u64,
+}
+
+/// What a group's clocks show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Clocks {
+    /// Exact.
+    usage_us: u64,
+    /// v1 counts the ticks that found it running: of short turns it misses most, or all.
+    user_us: u64,
+    system_us: u64,
+}
+
+impl Clocks {
+    fn since(self, before: Self) -> Self {
+        Self {
+            usage_us: self.usage_us.saturating_sub(before.usage_us),
+            user_us: self.user_us.saturating_sub(before.user_us),
+            system_us: self.system_us.saturating_sub(before.system_us),
+        }
+    }
+
+    /// The exact time, in the proportion of the two; as the kernel does it for a process.
+    fn split(self) -> (u64, u64) {
+        let (user, both) = (u128::from(self.user_us), u128::from(self.user_us) + u128::from(self.system_us));
+        let user = match (u128::from(self.usage_us) * user).checked_div(both) {
+            Some(user) => u64::try_from(user).unwrap_or(self.usage_us),
+            None => self.usage_us,
+        };
+        (user, self.usage_us.saturating_sub(user))
+    }
 }
 
 /// Dropped without `remove`, it still tries to take its directories away once; what is left then is
@@ -74,7 +103,8 @@ pub struct Group {
     /// `stop` forbids forks to kill, which counts refused forks: this is the count before.
     pub(super) pids_hits_before_kill: OnceLock<u64>,
     pub(super) killed: AtomicBool,
-    pub(super) before: Before,
+    /// When the execution began: a group may have been another's before.
+    pub(super) before: Clocks,
     pub(super) home: Option<Home>,
 }
 
@@ -89,7 +119,7 @@ impl Group {
             processes,
             pids_hits_before_kill: OnceLock::new(),
             killed: AtomicBool::new(false),
-            before: Before::default(),
+            before: Clocks::default(),
             home: None,
         }
     }
@@ -221,50 +251,62 @@ impl Group {
     /// CPU time of the whole tree so far. `None` if no group in use has a clock: then no CPU-seconds
     /// limit was asked for, and `wait4` tells the usage.
     pub fn cpu_usage_us(&self) -> Result<Option<u64>, CgroupError> {
-        let shown = match self.parts.iter().find(|part| part.version == Version::V2) {
-            Some(part) => self.number(part, "cpu.stat", Some("usage_usec"))?,
-            None => match self.part_with(Controller::Cpuacct) {
-                Some(part) => self.number(part, "cpuacct.usage", None)?.map(|ns| ns / 1000),
-                None => None,
-            },
+        Ok(self.clocks()?.map(|now| now.since(self.before).usage_us))
+    }
+
+    /// v2 has clocks whether it has controllers or not, and its three agree.
+    pub(super) fn clocks(&self) -> Result<Option<Clocks>, CgroupError> {
+        let shown = if let Some(part) = self.parts.iter().find(|part| part.version == Version::V2) {
+            self.numbers(part, "cpu.stat", ["usage_usec", "user_usec", "system_usec"])?
+        } else if let Some(part) = self.part_with(Controller::Cpuacct) {
+            let mut shown = [None; 3];
+            for (slot, file) in
+                shown.iter_mut().zip(["cpuacct.usage", "cpuacct.usage_user", "cpuacct.usage_sys"])
+            {
+                *slot = self.number(part, file, None)?.map(|ns| ns / 1000);
+            }
+            shown
+        } else {
+            return Ok(None);
         };
-        Ok(shown.map(|us| us.saturating_sub(self.before.usage_us)))
+        let [usage, user, system] = shown;
+        Ok(usage.map(|usage_us| Clocks {
+            usage_us,
+            user_us: user.unwrap_or(0),
+            system_us: system.unwrap_or(0),
+        }))
     }
 
     pub fn counters(&self) -> Result<Counters, CgroupError> {
-        let mut counters = Counters::default();
-        for part in &self.parts {
-            match part.version {
-                Version::V2 => {
-                    let [user, system] = self.numbers(part, "cpu.stat", ["user_usec", "system_usec"])?;
-                    (counters.cpu_user_us, counters.cpu_system_us) = (user, system);
-                }
-                Version::V1 if part.controllers.contains(&Controller::Cpuacct) => {
-                    counters.cpu_user_us = self.number(part, "cpuacct.usage_user", None)?.map(|ns| ns / 1000);
-                    counters.cpu_system_us =
-                        self.number(part, "cpuacct.usage_sys", None)?.map(|ns| ns / 1000);
-                }
-                Version::V1 => {}
+        let Hits { oom_kills, pids_max } = self.hits()?;
+        let memory_peak_bytes = match self.part_with(Controller::Memory) {
+            Some(part) if part.version == Version::V1 => {
+                self.number(part, "memory.max_usage_in_bytes", None)?
             }
-            if part.controllers.contains(&Controller::Memory) {
-                let (events, peak) = match part.version {
-                    Version::V1 => ("memory.oom_control", "memory.max_usage_in_bytes"),
-                    Version::V2 => ("memory.events", "memory.peak"),
-                };
-                counters.oom_kills = self.number(part, events, Some("oom_kill"))?.unwrap_or(0);
-                counters.memory_peak_bytes = self.number(part, peak, None)?;
-            }
-            if part.controllers.contains(&Controller::Pids) {
-                counters.pids_max_hits = match self.pids_hits_before_kill.get() {
-                    Some(hits) => *hits,
-                    None => self.pids_hits(part)?,
-                };
-            }
+            Some(part) => self.number(part, "memory.peak", None)?,
+            None => None,
+        };
+        let used = self.clocks()?.map(|now| now.since(self.before).split());
+        let (cpu_user_us, cpu_system_us) = used.unzip();
+        Ok(Counters { oom_kills, pids_max_hits: pids_max, memory_peak_bytes, cpu_user_us, cpu_system_us })
+    }
+
+    pub(super) fn hits(&self) -> Result<Hits, CgroupError> {
+        let mut hits = Hits::default();
+        if let Some(part) = self.part_with(Controller::Memory) {
+            let file = match part.version {
+                Version::V1 => "memory.oom_control",
+                Version::V2 => "memory.events",
+            };
+            hits.oom_kills = self.number(part, file, Some("oom_kill"))?.unwrap_or(0);
         }
-        let since = |shown: Option<u64>, before| shown.map(|us| us.saturating_sub(before));
-        counters.cpu_user_us = since(counters.cpu_user_us, self.before.user_us);
-        counters.cpu_system_us = since(counters.cpu_system_us, self.before.system_us);
-        Ok(counters)
+        if let Some(part) = self.part_with(Controller::Pids) {
+            hits.pids_max = match self.pids_hits_before_kill.get() {
+                Some(hits) => *hits,
+                None => self.pids_hits(part)?,
+            };
+        }
+        Ok(hits)
     }
 
     /// Before Linux 6.11 a fork that an ancestor's limit refused is counted here too. The high-water

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use stockade_proto::Limits;
 
 use super::error::CgroupError;
-use super::group::{Before, Group, Part};
+use super::group::{Clocks, Group, Hits, Part};
 use super::layout::{Controller, Layout, TreeKill, Version};
 use super::{Entry, Host};
 
@@ -151,7 +151,7 @@ impl Group {
     }
 
     /// What its clocks show, if nothing else tells that it was used.
-    fn is_as_new(&self) -> Result<Option<Before>, CgroupError> {
+    fn is_as_new(&self) -> Result<Option<Clocks>, CgroupError> {
         for part in self.parts.iter().filter(|part| part.controllers.contains(&Controller::Memory)) {
             let left = self.number(part, "memory.usage_in_bytes", None)?;
             let refused = self.number(part, "memory.failcnt", None)?;
@@ -159,17 +159,11 @@ impl Group {
                 return Ok(None);
             }
         }
-        let counters = self.counters()?;
-        if counters.oom_kills > 0 || counters.pids_max_hits > 0 {
+        if self.hits()? != Hits::default() {
             return Ok(None);
         }
         self.forget_memory()?;
-        let usage = self.cpu_usage_us()?;
-        let add = |before: u64, since: Option<u64>| before.saturating_add(since.unwrap_or(0));
-        Ok(Some(Before {
-            user_us: add(self.before.user_us, counters.cpu_user_us),
-            system_us: add(self.before.system_us, counters.cpu_system_us),
-            usage_us: add(self.before.usage_us, usage),
-        }))
+        // Without a clock there is nothing that it could show of another.
+        Ok(Some(self.clocks()?.unwrap_or_default()))
     }
 }

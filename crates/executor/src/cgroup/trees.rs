@@ -292,7 +292,15 @@ fn v1_groups_stand_below_our_own_and_leave_nothing() {
     }
     let counters = group.counters().unwrap();
     assert_eq!((counters.oom_kills, counters.memory_peak_bytes), (2, Some(4096)));
+    assert_eq!((counters.cpu_user_us, counters.cpu_system_us), (Some(3000), Some(2000)));
     assert_eq!(group.cpu_usage_us().unwrap(), Some(5000));
+    // What ticks found running is a sample; the time is the clock's.
+    for (user, system, told) in [(300, 100, (3750, 1250)), (0, 1, (0, 5000)), (0, 0, (5000, 0))] {
+        fs::write(at(1, "cpuacct.usage_user"), format!("{}\n", user * 1000)).unwrap();
+        fs::write(at(1, "cpuacct.usage_sys"), format!("{}\n", system * 1000)).unwrap();
+        let counters = group.counters().unwrap();
+        assert_eq!((counters.cpu_user_us.unwrap(), counters.cpu_system_us.unwrap()), told);
+    }
     group.kill().unwrap();
     assert_eq!(read(at(2, "pids.max")), "64", "nothing to kill, nothing to change");
     group.remove().unwrap();

@@ -40,7 +40,6 @@ fn the_supervisor_has_one_more_share_and_no_more() {
 fn its_seconds_are_the_executions() {
     let ran = grind("cpu = \"none\"\ncpu-seconds = 1", 60);
     assert_eq!(ran.result().outcome, Outcome::Limit { which: LimitKind::CpuSeconds }, "{ran}");
-    // The limit is held by the clock of the group. What is told is user and system, which v1 samples: of short turns it misses some.
-    assert!(told(&ran) > Duration::from_millis(500), "{ran}");
+    assert!(told(&ran) > Duration::from_millis(900), "{ran}");
     assert!(ran.own_cpu > told(&ran) / 2, "most of it was the supervisor's: {ran}");
 }
