@@ -163,6 +163,7 @@ const RULES: &[Rule] = &[
         ANYTHING,
     ),
     with_unsafe(rule("stockade-attack", &[], Outside::Only(&["libc"]))),
+    with_unsafe(rule("stockade-floor", &["stockade-nolibc"], NOTHING)),
     rule("xtask", &[], ANYTHING),
 ];
 

@@ -51,12 +51,19 @@ struct Subject {
     stockade: PathBuf,
     init: PathBuf,
     service: PathBuf,
+    /// The barest sandbox.
+    floor: PathBuf,
     place: tempfile::TempDir,
 }
 
 impl Subject {
     fn workspace(&self) -> PathBuf {
         self.place.path().join("workspace")
+    }
+
+    /// Where the barest sandbox is built.
+    fn ground(&self) -> PathBuf {
+        self.place.path().join("ground")
     }
 }
 
@@ -102,7 +109,8 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
 
 fn build(root: &Workspace) -> Result<Subject> {
     let packages =
-        ["stockade-cli", "stockade-daemon", "stockade-executor", "stockade-init"].map(str::to_owned);
+        ["stockade-cli", "stockade-daemon", "stockade-executor", "stockade-init", "stockade-floor"];
+    let packages = packages.map(str::to_owned);
     let built = root.build(&["build", "--release"], &packages)?;
     let find = |name: &str| {
         let found = built.iter().find(|one| one.target == name).map(|one| one.path.clone());
@@ -111,8 +119,10 @@ fn build(root: &Workspace) -> Result<Subject> {
     let place = tempfile::Builder::new().prefix("stockade-bench-").tempdir();
     let place = place.context("can't make a directory for the workspaces of the benchmark")?;
     let (stockade, init, service) = (find("stockade")?, find("stockade-init")?, find("stockaded")?);
-    let subject = Subject { stockade, init, service, place };
-    std::fs::create_dir(subject.workspace()).context("can't make an empty workspace")?;
+    let subject = Subject { stockade, init, service, floor: find("stockade-floor")?, place };
+    for directory in [subject.workspace(), subject.ground()] {
+        std::fs::create_dir(directory).context("can't make an empty workspace")?;
+    }
     Ok(subject)
 }
 

@@ -5,6 +5,8 @@ use super::Subject;
 use super::arm::{Arm, DEFAULT, sandboxed};
 use super::table::{Bar, Row, Unit};
 use anyhow::{Context, Result};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const ROUNDS: usize = 400;
@@ -27,6 +29,15 @@ const RAW: usize = 0;
 const RAW_SHELL: usize = 1;
 const SHELL: [&str; 3] = ["/bin/sh", "-c", "echo hi"];
 
+/// Walls of the same kinds, and nothing else: no libc, cgroup, init, relay or look at the host. What the kernel takes.
+fn floor(subject: &Subject) -> Arm {
+    let map = |id: u32| OsString::from(format!("0 {id} 1"));
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let places = [subject.ground(), subject.workspace()].map(PathBuf::into_os_string);
+    let words = places.into_iter().chain([map(uid), map(gid), "/bin/true".into()]);
+    Arm::new("the barest sandbox: a program that makes such walls and nothing else", &subject.floor, words)
+}
+
 fn entries(subject: &Subject, peers: &[Arm]) -> Vec<Entry> {
     let run = |name: &str, rest: &[&str]| sandboxed(name, subject, DEFAULT, rest);
     let shell: Vec<&str> = std::iter::once("--").chain(SHELL).collect();
@@ -43,6 +54,7 @@ fn entries(subject: &Subject, peers: &[Arm]) -> Vec<Entry> {
             base: Some(RAW),
             bar: Some(Bar::most("P1", P1)),
         },
+        Entry { arm: floor(subject), base: Some(RAW), bar: None },
         Entry { arm: run("`stockade run -- sh -c 'echo hi'`", &shell), base: Some(RAW_SHELL), bar: None },
         Entry {
             arm: Arm::new("`stockade --version` (start-up)", &subject.stockade, ["--version"]),
