@@ -27,6 +27,12 @@ impl ExecutionId {
         self.0.as_bytes()
     }
 
+    /// When it was made, in milliseconds since 1970.
+    pub(crate) fn made_ms(&self) -> i64 {
+        let (seconds, nanos) = self.0.get_timestamp().map_or((0, 0), |timestamp| timestamp.to_unix());
+        i64::try_from(seconds).unwrap_or(0).saturating_mul(1000).saturating_add(i64::from(nanos / 1_000_000))
+    }
+
     /// Two hex digits that are random even for ids of one millisecond, where the leading parts count.
     pub(crate) fn shard(&self) -> String {
         format!("{:02x}", self.0.as_bytes()[12])

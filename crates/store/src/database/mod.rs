@@ -100,6 +100,9 @@ fn connect(path: &Path, access: OpenFlags, lock_wait: Duration) -> Result<Connec
 }
 
 fn journal(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    // Of a file that has nothing in it yet: what retention removes is to be room on the disk again.
+    let vacuum = connection.pragma_update(None, "auto_vacuum", "INCREMENTAL");
+    vacuum.map_err(|error| StoreError::sqlite("be made", error))?;
     let mode: Result<String, _> =
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
     match mode.map_err(|error| StoreError::sqlite("be put into WAL mode", error))?.as_str() {

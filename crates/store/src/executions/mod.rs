@@ -22,6 +22,9 @@ pub const LOST_CODE: &str = "UZ-EXEC-003";
 pub const LOST_CLASS: &str = "executor_crash";
 /// What one page holds at most.
 pub const PAGE_LIMIT: usize = 500;
+/// The output of an older one stays in its file: it may be on the disk, where a power cut leaves it, and the record of
+/// its end is not yet. What is younger is in neither.
+const YOUNG_MS: i64 = 5000;
 /// What a row takes beside its texts, its indices included.
 const ROW_BYTES: u64 = 1024;
 
@@ -83,7 +86,8 @@ impl Executions {
         within("result", result, RESULT_LIMIT)?;
         let output = end.output_bytes.unwrap_or_else(|| self.output.size(&id));
         let kept = count(output).saturating_add(bytes_of(result));
-        let has_frames = end.frames.is_some();
+        let frames = end.frames.filter(|_| clock::now_ms().saturating_sub(id.made_ms()) < YOUNG_MS);
+        let has_frames = frames.is_some();
         self.database.write("record an end", move |connection| {
             let mut update = connection
                 .prepare_cached(
@@ -96,8 +100,7 @@ impl Executions {
             let (stdout, stderr) = (count(end.stdout_bytes), count(end.stderr_bytes));
             let (now, started) = (clock::now_ms(), end.started_ms);
             let result = end.result.as_deref().map(RawValue::get);
-            let row =
-                params![id, now, result, end.code, end.class, stdout, stderr, kept, started, end.frames];
+            let row = params![id, now, result, end.code, end.class, stdout, stderr, kept, started, frames];
             match update.execute(row).map_err(sqlite("record an end"))? {
                 0 => Err(not_now(connection, id, State::Ended)),
                 _ => Ok(()),

@@ -11,6 +11,8 @@ use crate::{ExecutionId, clock};
 
 /// What one step removes at most.
 const STEP: i64 = 128;
+/// More than the rows of a step take, short outputs included.
+const STEP_PAGES: i64 = 1024;
 
 /// What is kept. Only what has ended is ever removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,11 +53,19 @@ impl Executions {
                 for (id, _) in oldest {
                     delete.execute([id]).map_err(sqlite("remove what is old"))?;
                 }
-                Ok(())
+                give_back(connection).map_err(sqlite("remove what is old"))
             })?;
         }
         Ok(removed)
     }
+}
+
+/// Takes pages that hold nothing off the end of the file; a page for each row of this.
+fn give_back(connection: &Connection) -> rusqlite::Result<()> {
+    let mut vacuum = connection.prepare_cached(&format!("PRAGMA incremental_vacuum({STEP_PAGES})"))?;
+    let mut pages = vacuum.query([])?;
+    while pages.next()?.is_some() {}
+    Ok(())
 }
 
 fn count_of(oldest: &[(ExecutionId, i64)]) -> i64 {

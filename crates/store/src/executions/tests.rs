@@ -226,3 +226,47 @@ fn what_is_old_does_not_keep_what_is_large() {
     let left = large.iter().filter(|id| room.executions.get(**id).unwrap().is_some()).count();
     assert!((1..8).contains(&left), "{left}");
 }
+
+/// Ended in its record, or in its file: what is read is the same.
+#[test]
+fn a_short_output_goes_into_the_record_of_a_young_one_and_stays_in_the_file_of_an_old_one() {
+    let room = Room::new();
+    // Of 2022.
+    let old: ExecutionId = "01800000-0000-7000-8000-000000000001".parse().unwrap();
+    for (id, in_record) in [(ExecutionId::new(), true), (old, false)] {
+        let new = NewExecution { id, ..new("ana") };
+        assert_eq!(room.executions.start(new).unwrap(), Started::New);
+        let mut frames = Frames::new(room.executions.output.create(&id).unwrap(), Instant::now());
+        frames.append(Stream::Stdout, b"one").unwrap();
+        frames.end().unwrap();
+        drop(frames);
+        let before = room.executions.output(&id, Cursor::START, 100).unwrap();
+        let whole = room.executions.output.seal(&id).unwrap().whole.unwrap();
+        assert_eq!(whole.piece, before);
+        let end = End { frames: Some(whole.frames), ..End::default() };
+        room.executions.ended(id, end).unwrap();
+        assert_eq!(room.executions.output.read(&id, Cursor::START, 100).unwrap().is_none(), in_record);
+        assert_eq!(room.executions.output(&id, Cursor::START, 100).unwrap(), before);
+        assert_eq!(room.executions.output(&id, before.next, 100).unwrap().rest, Rest::Ended);
+    }
+}
+
+#[test]
+fn what_is_removed_is_room_on_the_disk_again() {
+    let room = Room::new();
+    for _ in 0..200 {
+        let id = room.start("ana");
+        drop(room.executions.output.create(&id).unwrap());
+        let end = End { frames: Some(vec![b'x'; 16 << 10]), output_bytes: Some(16 << 10), ..End::default() };
+        room.executions.ended(id, end).unwrap();
+    }
+    let pages = || {
+        let count = |reader: &rusqlite::Connection| {
+            reader.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))
+        };
+        room.executions.database.read("be counted", count).unwrap()
+    };
+    let full = pages();
+    while room.executions.retain(Keep { age: Duration::from_secs(3600), bytes: 0 }).unwrap().more {}
+    assert!(pages() < full / 4, "{} of {full} pages", pages());
+}

@@ -38,8 +38,8 @@ impl Blanks {
     pub(super) fn open(directory: PathBuf) -> io::Result<Self> {
         make_directory(&directory)?;
         for entry in fs::read_dir(&directory)? {
-            // An earlier daemon's: nobody knows whether somebody writes there.
-            fs::remove_file(entry?.path())?;
+            // An earlier daemon's: nobody knows whether somebody writes there. What can't be removed is in nobody's way.
+            drop(fs::remove_file(entry?.path()));
         }
         Ok(Self { directory, waiting: Mutex::default(), named: AtomicU64::new(0) })
     }
@@ -48,37 +48,41 @@ impl Blanks {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of them as the file of that name, which nothing has yet. `None` where none waits, or the file system can't.
-    pub(super) fn take(&self, name: &Path) -> io::Result<Option<File>> {
-        let Some(Blank { file, path }) = self.waiting().pop() else { return Ok(None) };
+    /// One of them as the file of that name, which nothing has yet. `None` where none waits, or it can't be that: a file can be
+    /// made for every name.
+    pub(super) fn take(&self, name: &Path) -> Option<File> {
+        let blank = self.waiting().pop()?;
         // Whoever wrote to it last has closed it; if that is not so, it is not given to another.
-        let moved = if file.metadata()?.len() == 0 { put(&path, name) } else { Ok(Moved::Not) };
-        match moved {
-            Ok(Moved::There) => Ok(Some(file)),
-            // Another one that waits would fare no better.
-            Ok(Moved::Not) => fs::remove_file(path).map(|()| None),
-            Err(error) => {
-                self.waiting().push(Blank { file, path });
-                Err(error)
+        let is_empty = blank.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        match if is_empty { put(&blank.path, name) } else { Ok(Moved::Not) } {
+            Ok(Moved::There) => return Some(blank.file),
+            // There is no such directory yet, or the blank itself is gone: then it is not tried again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && blank.path.exists() => {
+                self.waiting().push(blank);
             }
+            // What can't be removed is at the next start.
+            Ok(Moved::Not) | Err(_) => drop(fs::remove_file(blank.path)),
         }
+        None
     }
 
     /// The file of that name is nobody's any more: its bytes are elsewhere. It is emptied and waits; where enough wait, it
     /// is removed.
     pub(super) fn give_back(&self, name: &Path) -> io::Result<()> {
-        if self.waiting().len() >= MOST {
-            return fs::remove_file(name);
-        }
         let path = self.directory.join(self.named.fetch_add(1, Ordering::Relaxed).to_string());
         match put(name, &path)? {
             Moved::There => {
                 let file = empty(&path).inspect_err(|_| drop(fs::remove_file(&path)))?;
-                self.waiting().push(Blank { file, path });
+                let mut waiting = self.waiting();
+                if waiting.len() < MOST {
+                    waiting.push(Blank { file, path });
+                    return Ok(());
+                }
+                drop(waiting);
+                fs::remove_file(path)
             }
-            Moved::Not => fs::remove_file(name)?,
+            Moved::Not => fs::remove_file(name),
         }
-        Ok(())
     }
 }
 

@@ -64,7 +64,7 @@ impl Output {
     /// An empty file that can only be appended to, for [`Frames`] here or in another process.
     pub fn create(&self, id: &ExecutionId) -> Result<File, StoreError> {
         let path = self.path(id);
-        let create = || match self.blanks.take(&path)? {
+        let create = || match self.blanks.take(&path) {
             Some(blank) => Ok(blank),
             None => OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path),
         };
@@ -162,11 +162,6 @@ impl Output {
     /// How many bytes it takes; 0 for one that is not there.
     pub(crate) fn size(&self, id: &ExecutionId) -> u64 {
         fs::symlink_metadata(self.path(id)).map_or(0, |metadata| metadata.len())
-    }
-
-    /// The file of one that did not become an execution.
-    pub fn discard(&self, id: &ExecutionId) -> Result<(), StoreError> {
-        self.remove(id)
     }
 
     /// One that is not there is removed already.

@@ -137,6 +137,18 @@ fn a_file_is_used_again_and_nobody_reads_it_for_another() {
     write(&third, b"third");
     assert_eq!(texts(&output.read(&third, Cursor::START, 100).unwrap().unwrap()), ["third"]);
     assert_eq!(fs::read_dir(&blank).unwrap().count(), 0);
+    // Or it is gone: then one is made, and the next ones, too.
+    output.use_again(&third);
+    fs::remove_dir_all(&blank).unwrap();
+    let fourth = ExecutionId::new();
+    for id in [&fourth, &ExecutionId::new()] {
+        write(id, b"made");
+        assert_eq!(texts(&output.read(id, Cursor::START, 100).unwrap().unwrap()), ["made"]);
+    }
+    output.use_again(&fourth);
+    assert!(fs::exists(output.path(&fourth)).unwrap(), "there is no place to wait in");
+    fs::create_dir(&blank).unwrap();
+    let third = fourth;
     // What an earlier daemon left is nobody's.
     output.use_again(&third);
     drop(Output::open(&directory.path().join("output")).unwrap());
