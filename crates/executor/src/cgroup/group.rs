@@ -251,23 +251,34 @@ impl Group {
     /// CPU time of the whole tree so far. `None` if no group in use has a clock: then no CPU-seconds
     /// limit was asked for, and `wait4` tells the usage.
     pub fn cpu_usage_us(&self) -> Result<Option<u64>, CgroupError> {
-        Ok(self.clocks()?.map(|now| now.since(self.before).usage_us))
+        let shown = match self.clock() {
+            Some((part, Version::V2)) => self.number(part, "cpu.stat", Some("usage_usec"))?,
+            Some((part, Version::V1)) => self.number(part, "cpuacct.usage", None)?.map(|ns| ns / 1000),
+            None => None,
+        };
+        Ok(shown.map(|us| us.saturating_sub(self.before.usage_us)))
     }
 
-    /// v2 has clocks whether it has controllers or not, and its three agree.
+    /// v2 has clocks whether it has controllers or not.
+    fn clock(&self) -> Option<(&Part, Version)> {
+        let v2 = self.parts.iter().find(|part| part.version == Version::V2);
+        v2.or_else(|| self.part_with(Controller::Cpuacct)).map(|part| (part, part.version))
+    }
+
     pub(super) fn clocks(&self) -> Result<Option<Clocks>, CgroupError> {
-        let shown = if let Some(part) = self.parts.iter().find(|part| part.version == Version::V2) {
-            self.numbers(part, "cpu.stat", ["usage_usec", "user_usec", "system_usec"])?
-        } else if let Some(part) = self.part_with(Controller::Cpuacct) {
-            let mut shown = [None; 3];
-            for (slot, file) in
-                shown.iter_mut().zip(["cpuacct.usage", "cpuacct.usage_user", "cpuacct.usage_sys"])
-            {
-                *slot = self.number(part, file, None)?.map(|ns| ns / 1000);
+        let shown = match self.clock() {
+            Some((part, Version::V2)) => {
+                self.numbers(part, "cpu.stat", ["usage_usec", "user_usec", "system_usec"])?
             }
-            shown
-        } else {
-            return Ok(None);
+            Some((part, Version::V1)) => {
+                let mut shown = [None; 3];
+                let files = ["cpuacct.usage", "cpuacct.usage_user", "cpuacct.usage_sys"];
+                for (slot, file) in shown.iter_mut().zip(files) {
+                    *slot = self.number(part, file, None)?.map(|ns| ns / 1000);
+                }
+                shown
+            }
+            None => return Ok(None),
         };
         let [usage, user, system] = shown;
         Ok(usage.map(|usage_us| Clocks {
