@@ -104,6 +104,12 @@ fn kill_empties_and_remove_leaves_nothing() {
         // Children that left the session are still in the group.
         let mut child = start(&group, "sleep 1000 & setsid sleep 1000 & sleep 1000");
         assert!(!group.wait_empty(Instant::now()).unwrap(), "{}", group.detail());
+        // A shell that is refused a fork by the kill says so, and exits.
+        let (deadline, members) = (Instant::now() + PATIENCE, directories(&group)[0].join("cgroup.procs"));
+        while std::fs::read_to_string(&members).unwrap().lines().count() < 4 {
+            assert!(Instant::now() < deadline, "{}", group.detail());
+            std::thread::yield_now();
+        }
         end(group);
         // A v1 group is killed process by process: the shell may first see its own sleep killed, and exit.
         let ended = child.wait().unwrap();
