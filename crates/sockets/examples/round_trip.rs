@@ -1,5 +1,6 @@
 //! What a decided connect costs, against the barest loop that could decide one: receive, copy, take the
-//! socket, connect by the name, answer. Both on the same sockets, in turns, medians of batches.
+//! socket, connect by the name, answer. And against the barest that can't be raced, which holds the object that it would decide on,
+//! sees that the call still waits, and connects to what it holds. All on the same sockets, in turns, medians of batches.
 //! Beside it, what a call costs that the filter lets pass. As root it is decided for another user, as the
 //! supervisor does nothing as root. `cargo run --release -p stockade-sockets --example round_trip`;
 //! `--figures` prints lines of numbers for `cargo xtask bench`.
@@ -76,9 +77,20 @@ fn batch(path: &str) -> std::io::Result<String> {
     Ok(format!("{} {}", at(&times, 50), at(&times, 99)))
 }
 
-/// As little as a supervisor can do that performs the call itself.
-fn bare(listener: OwnedFd, stop: OwnedFd) -> std::io::Result<()> {
-    let mut pidfd: Option<OwnedFd> = None;
+/// The object that an address means to a process with that root, and an address that means it alone.
+fn hold(root: &OwnedFd, address: &[u8]) -> std::io::Result<(OwnedFd, Vec<u8>)> {
+    use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+    let path = address.get(2..).and_then(|path| path.split(|byte| *byte == 0).next()).unwrap_or_default();
+    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let object = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), how)?;
+    let mut own = address.get(..2).unwrap_or_default().to_vec();
+    own.extend_from_slice(format!("/proc/self/fd/{}\0", object.as_raw_fd()).as_bytes());
+    Ok((object, own))
+}
+
+/// As little as a supervisor can do that performs the call itself; and, with `care`, that can't be raced.
+fn bare(listener: OwnedFd, stop: OwnedFd, care: bool) -> std::io::Result<()> {
+    let mut pidfd: Option<(OwnedFd, OwnedFd)> = None;
     loop {
         let mut fds = [
             rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN),
@@ -95,14 +107,25 @@ fn bare(listener: OwnedFd, stop: OwnedFd) -> std::io::Result<()> {
             let length = usize::try_from(note.args[2]).unwrap_or(0).min(128);
             let address = address.get_mut(..length).unwrap_or_default();
             notify::read_memory_all(note.tid, note.args[1], address)?;
-            let process = match &pidfd {
+            let (process, root) = match &pidfd {
                 Some(known) => known,
-                None => pidfd.insert(notify::thread_pidfd(note.tid)?),
+                None => {
+                    let root = std::fs::File::open(format!("/proc/{}/root", note.tid))?;
+                    pidfd.insert((notify::thread_pidfd(note.tid)?, root.into()))
+                }
             };
             let number = i32::try_from(note.args[0]).unwrap_or(-1);
             let flags = rustix::process::PidfdGetfdFlags::empty();
             let socket = rustix::process::pidfd_getfd(process, number, flags)?;
-            let result = notify::connect(socket.as_fd(), address);
+            let result = if care {
+                let (_held, own) = hold(root, address)?;
+                if !notify::still_waits(listener.as_fd(), note.id) {
+                    continue;
+                }
+                notify::connect(socket.as_fd(), &own)
+            } else {
+                notify::connect(socket.as_fd(), address)
+            };
             notify::answer(listener.as_fd(), note.id, result.map(|()| 0).map_err(|_| 111))?;
         }
     }
@@ -125,7 +148,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
     let is_root = rustix::process::geteuid().is_root();
-    let kinds = [Kind::Bare, Kind::Decided(is_root.then_some((65534, 65534)))];
+    let kinds = [Kind::Bare, Kind::Careful, Kind::Decided(is_root.then_some((65534, 65534)))];
     let mut results = kinds.map(|_| Vec::new());
     let (mut native, mut calls) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
@@ -136,10 +159,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             result.extend(rest);
         }
     }
-    let [bare, decided] = results;
+    let [bare, careful, decided] = results;
     if std::env::args().any(|word| word == "--figures") {
-        for (name, pairs) in [("native", &native), ("bare", &bare), ("decided", &decided), ("plain", &calls)]
-        {
+        let figures = [
+            ("native", &native),
+            ("bare", &bare),
+            ("careful", &careful),
+            ("decided", &decided),
+            ("plain", &calls),
+        ];
+        for (name, pairs) in figures {
             let (first, second) = pick(pairs, 50);
             println!("{name} {first} {second}");
         }
@@ -147,7 +176,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let (unfiltered, filtered) = pick(&calls, 50);
     println!("a call that passes, µs: {unfiltered:.3} without the filter, {filtered:.3} with it");
-    let table = [("native", native), ("bare loop", bare), ("decided", decided)];
+    let table = [("native", native), ("bare loop", bare), ("without races", careful), ("decided", decided)];
     // On a machine with other work the low end says what the calls cost, the middle what the machine did.
     for part in [10, 50] {
         println!("p{part} of the batches, µs: median and p99 of a connect, ratio to the bare loop");
@@ -173,6 +202,8 @@ fn pick(pairs: &[(f64, f64)], part: usize) -> (f64, f64) {
 #[derive(Clone, Copy)]
 enum Kind {
     Bare,
+    /// The same without races.
+    Careful,
     Decided(Option<(u32, u32)>),
 }
 
@@ -218,7 +249,8 @@ fn run(path: &std::path::Path, kind: Kind) -> Result<Batches, Box<dyn std::error
         supervisor = Some(awake);
     } else {
         notify::switch_on_one_cpu(listener.as_fd())?;
-        thread = Some(std::thread::spawn(move || bare(listener, stopped.into())));
+        let care = matches!(kind, Kind::Careful);
+        thread = Some(std::thread::spawn(move || bare(listener, stopped.into(), care)));
     }
     let mut batches = Vec::new();
     for _ in 0..ROUNDS {

@@ -56,11 +56,13 @@ pub(super) fn sockets(root: &Workspace) -> Result<Vec<Row>> {
         Ok((first.parse()?, second.parse()?))
     };
     let ((native, _), (bare, _), (decided, tail)) = (figure("native")?, figure("bare")?, figure("decided")?);
+    let (careful, _) = figure("careful")?;
     let (unfiltered, filtered) = figure("plain")?;
     let single = |what: &str, value| Row::plain(what, value, Unit::SingleMicros);
     Ok(vec![
         single("connect to a Unix socket, no filter", native),
         single("the same, decided by the barest loop", bare),
+        single("the same, by the barest loop that can't be raced", careful).against(bare),
         single("the same, decided by the supervisor", decided)
             .against(bare)
             .held_to(Bar::most("P5", CONNECT_RATIO)),

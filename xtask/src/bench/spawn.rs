@@ -29,7 +29,7 @@ const RAW: usize = 0;
 const RAW_SHELL: usize = 1;
 const SHELL: [&str; 3] = ["/bin/sh", "-c", "echo hi"];
 
-/// Walls of the same kinds, and nothing else: no libc, cgroup, init, relay or look at the host. What the kernel takes.
+/// Walls of the same kinds, though thinner, and nothing else: no libc, cgroup, init, relay or look at the host.
 fn floor(subject: &Subject) -> Arm {
     let map = |id: u32| OsString::from(format!("0 {id} 1"));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
