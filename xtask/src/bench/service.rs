@@ -170,9 +170,13 @@ fn load(service: &Service, callers: usize, executions: usize) -> Result<(Duratio
                 let take =
                     || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
                 while take().is_ok() {
-                    let done = caller.as_mut().is_ok_and(|caller| caller.execute().is_ok());
-                    if !done {
+                    let done = match &mut caller {
+                        Ok(caller) => caller.execute().map(drop),
+                        Err(error) => Err(anyhow::anyhow!("{error:#}")),
+                    };
+                    if let Err(error) = done {
                         failed.fetch_add(1, Ordering::Relaxed);
+                        eprintln!("a request of {callers} callers failed: {error:#}");
                         caller = Caller::new(&service.address);
                     }
                 }
