@@ -4,6 +4,7 @@
 //! sizes → table.
 
 mod arm;
+mod bare;
 mod elf;
 mod live;
 mod output;
@@ -40,6 +41,9 @@ pub(crate) struct Arguments {
     /// Be the relay of the limit that output is compared with: stdin to stdout, nothing else
     #[arg(long, hide = true)]
     relay: bool,
+    /// Be the server that the service is compared with: no sandbox, no record
+    #[arg(long, hide = true)]
+    bare: bool,
     /// Be the client of the egress rows: reads all that this address sends and prints how long it took
     #[arg(long, hide = true, value_name = "ADDRESS")]
     pull: Option<SocketAddr>,
@@ -71,6 +75,9 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
     if arguments.relay {
         return output::relay();
     }
+    if arguments.bare {
+        return bare::serve();
+    }
     if let Some(address) = arguments.pull {
         return live::pull(address);
     }
@@ -94,6 +101,7 @@ pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
     }
     report.rows.extend(service);
     report.rows.extend(sizes(&subject)?);
+    report.end();
 
     print!("{}", report.markdown());
     keep(&report, &root.target.join("bench/latest.json"))?;

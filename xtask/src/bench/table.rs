@@ -121,12 +121,46 @@ struct Host {
     cpus: usize,
     /// Of the last minute, when the run began: above the number of CPUs, trust nothing.
     load: String,
+    /// Percent of the time in which something wanted to run, and the hypervisor ran somebody else.
+    stolen: f64,
+}
+
+/// What `/proc/stat` has counted since the machine started, in ticks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ticks {
+    used: u64,
+    stolen: u64,
+}
+
+impl Ticks {
+    fn now() -> Self {
+        Self::of(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    fn of(stat: &str) -> Self {
+        let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+        let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+        match fields[..] {
+            [user, nice, system, _idle, _waiting, hard, soft, stolen, ..] => {
+                Self { used: user + nice + system + hard + soft, stolen }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// Percent of the wanted time that was stolen since then.
+    fn stolen_since(self, then: Self) -> f64 {
+        let (used, stolen) = (self.used - then.used, self.stolen - then.stolen);
+        if used + stolen == 0 { 0.0 } else { 100.0 * stolen as f64 / (used + stolen) as f64 }
+    }
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     quick: bool,
     host: Host,
+    #[serde(skip)]
+    began: Ticks,
     pub(super) rows: Vec<Row>,
     pub(super) absent: Vec<Absent>,
 }
@@ -139,8 +173,14 @@ impl Report {
             kernel: line("/proc/sys/kernel/osrelease"),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
+            stolen: 0.0,
         };
-        Self { quick, host, rows: Vec::new(), absent: Vec::new() }
+        Self { quick, host, began: Ticks::now(), rows: Vec::new(), absent: Vec::new() }
+    }
+
+    /// Everything is measured.
+    pub(super) fn end(&mut self) {
+        self.host.stolen = Ticks::now().stolen_since(self.began);
     }
 
     pub(super) fn missed(&self) -> Vec<&str> {
@@ -153,11 +193,14 @@ impl Report {
             text.push_str(&row.markdown());
             text.push('\n');
         }
-        let Host { kernel, cpus, load } = &self.host;
+        let Host { kernel, cpus, load, stolen } = &self.host;
         let quick = if self.quick { ", quick: too few rounds to conclude from" } else { "" };
         // A String never refuses a write.
-        writeln!(text, "\nKernel {kernel}, {cpus} CPUs, load {load} at the start{quick}.")
-            .unwrap_or_default();
+        writeln!(
+            text,
+            "\nKernel {kernel}, {cpus} CPUs, load {load} at the start, {stolen:.1} % of the time stolen{quick}."
+        )
+        .unwrap_or_default();
         for Absent { peer, why } in &self.absent {
             writeln!(text, "Not compared: {peer} ({why}).").unwrap_or_default();
         }
@@ -168,6 +211,14 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stolen_time_is_a_part_of_what_was_wanted() {
+        let then = Ticks::of("cpu  100 0 50 9000 10 0 0 5 0 0\ncpu0 1 2 3\n");
+        let now = Ticks::of("cpu  160 10 70 9900 99 5 5 30 0 0\n");
+        assert!((now.stolen_since(then) - 20.0).abs() < 1e-9);
+        assert!(Ticks::of("intr 1 2").stolen_since(Ticks::default()).abs() < 1e-9);
+    }
 
     #[test]
     fn a_bar_is_held_to_the_ratio_where_there_is_one() {
