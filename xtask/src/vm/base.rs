@@ -1,8 +1,9 @@
-//! The guest's base: one root file system image with the modules of every kernel, and each kernel with
-//! its initrd. Made once, cached outside the tree, keyed by everything that goes into it, and never
+//! The guest's base: one root file system image with the modules of every kernel, each kernel with
+//! its initrd, and the emulator if this machine's own is old. Made once, cached outside the tree, keyed by everything that goes into it, and never
 //! written again: guests run on a snapshot of it.
 
 use super::archive::{self, Mirror, PrivateApt};
+use super::emulator;
 use super::kernel::{self, Kernel};
 use crate::workspace::cache_home;
 use crate::{process, setup};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Raise it when this file or `kernel.rs` makes something else of the same inputs.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 const CUSTOMIZE: &str = include_str!("guest/customize.sh");
 /// Sparse; the content is about 0.7 GB, the rest is room for what tests write.
 const IMAGE_SIZE: &str = "4G";
@@ -62,6 +63,11 @@ impl Base {
 
     pub(crate) fn initrd(&self, kernel: Kernel) -> PathBuf {
         self.directory.join(format!("initrd-{}", kernel.name()))
+    }
+
+    /// A newer emulator than this machine's own, or nothing.
+    pub(crate) fn emulator(&self) -> PathBuf {
+        self.directory.join("emulator")
     }
 }
 
@@ -135,6 +141,7 @@ fn build(mirror: &Mirror, recipe: &str, directory: &Path) -> Result<()> {
         fs::copy(&each.image, &image).with_context(|| format!("can't copy {}", each.image.display()))?;
     }
     image(&root, &base.image(), IMAGE_SIZE)?;
+    emulator::fetch(mirror, &scratch, &base.emulator())?;
     remove(&scratch)?;
     write(&unfinished.join("recipe"), recipe)?;
     fs::rename(&unfinished, directory).with_context(|| format!("can't rename to {}", directory.display()))?;
@@ -171,7 +178,7 @@ fn recipe(suite: &str) -> String {
     for kernel in Kernel::ALL {
         text.push_str(&format!("kernel {} of {}\n", kernel.name(), kernel.suite()));
     }
-    text + kernel::INITRD_INIT + CUSTOMIZE
+    text + &emulator::recipe(suite) + kernel::INITRD_INIT + CUSTOMIZE
 }
 
 /// FNV-1a: a short name for a text. The standard library's hash promises no stability.

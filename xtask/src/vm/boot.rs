@@ -2,6 +2,7 @@
 //! deadline that each marked line renews. It prints a line per finished suite; the judging is elsewhere.
 
 use super::base::Base;
+use super::emulator;
 use super::payload::Payload;
 use super::report::{Event, Report};
 use super::verdict::{self, Asked};
@@ -77,7 +78,7 @@ impl Logs {
 /// The emulator's command line. `setpriv` has the kernel kill it when we die, even of a signal.
 pub(crate) fn emulator(base: &Base, payload: &Path, asked: Asked<'_>, console: &Path) -> Command {
     let mut command = process::command("setpriv");
-    command.args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"]);
+    command.args(["--pdeathsig", "KILL", "--"]).args(emulator::words(&base.emulator()));
     command.args(["-accel", "tcg,thread=multi", "-cpu", CPU, "-smp", "2", "-m", "2048"]);
     command.args(["-display", "none", "-nodefaults", "-no-reboot", "-nic", "none"]);
     command.arg("-chardev").arg(format!("file,id=console,path={}", console.display()));

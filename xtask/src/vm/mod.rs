@@ -5,6 +5,7 @@ mod archive;
 mod base;
 mod boot;
 mod cpio;
+mod emulator;
 mod kernel;
 mod payload;
 mod report;
@@ -132,6 +133,7 @@ pub(crate) fn vm(arguments: &Arguments) -> Result<()> {
     let order =
         Order { packages: &packages, users, filter: &arguments.filter, suite_deadline: boot::SUITE_DEADLINE };
     let payload = payload::make(&workspace, &order, &directory)?;
+    println!("VM: {}", emulator::version(&base.emulator())?);
 
     let mut wrong = Vec::new();
     for &kernel in arguments.kernel.kernels() {
