@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stockade_proto::install;
 use stockade_proto::link::{self, Greeting, Hello, Started, VERSION, method};
 use stockade_rpc::{Connection, Context, Error, Framing, Limits, Params, Peer, Service, Speak};
@@ -30,6 +30,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const SETTLED: Duration = Duration::from_secs(10);
 /// From a closed link to the end of the process: it stops what runs, by force if it must.
 const LEAVING: Duration = Duration::from_secs(15);
+/// How often it is asked whether it is there, and how long it may take to say so: it answers in milliseconds under any load of its
+/// own. One that stands still would keep the seats of everything that it was given.
+const ASKED_EVERY: Duration = Duration::from_secs(5);
+const STANDS_STILL: Duration = Duration::from_secs(15);
 
 /// Variables of the daemon's that an executor may know, and through it the profile's own allowlist.
 const PASSED: [&str; 16] = [
@@ -142,10 +146,12 @@ impl Running {
         stop: &mut watch::Receiver<bool>,
     ) {
         let peer = self.link.peer.clone();
+        let mut leaving = LEAVING;
         let ended = tokio::select! {
             ended = self.child.wait() => Some(ended),
             () = peer.closed() => None,
             () = tell_terms(&peer, terms.service.clone()) => None,
+            () = until_it_stands_still(&peer) => { leaving = Duration::ZERO; None }
             changed = stop.wait_for(|stop| *stop) => { drop(changed); None }
         };
         links.send_replace(None);
@@ -154,7 +160,7 @@ impl Running {
         drop(self.link);
         let ended = match ended {
             Some(ended) => ended,
-            None => match tokio::time::timeout(LEAVING, self.child.wait()).await {
+            None => match tokio::time::timeout(leaving, self.child.wait()).await {
                 Ok(ended) => ended,
                 Err(_) => {
                     warn!("the executor does not leave: killed");
@@ -167,6 +173,16 @@ impl Running {
             Ok(status) if status.success() => info!("executor ended"),
             Ok(status) => error!("the executor ended: {status}"),
             Err(reason) => error!("the executor's end can't be read: {reason}"),
+        }
+    }
+}
+
+/// Stopped, or caught in the kernel. Comes back when nothing is to be expected of it any more; what it runs dies with it.
+async fn until_it_stands_still(peer: &Peer) {
+    loop {
+        tokio::time::sleep(ASKED_EVERY).await;
+        if let Err(reason) = peer.call(method::PING, &json!({}), STANDS_STILL).await {
+            return error!("the executor does not say that it is there, and is started again: {reason}");
         }
     }
 }

@@ -68,6 +68,23 @@ fn the_executor_before_the_spawn() {
     }
 }
 
+/// It is not dead, and answers nothing: what it was given would have its seats for ever.
+#[test]
+fn an_executor_that_stands_still() {
+    let (world, sleep) = (World::new(), unique_sleep());
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    let id = start(&mut wire, &world, &format!("echo before; sleep {sleep}"));
+    let read = wire.ok(method::READ, &json!({ "id": id, "wait_ms": 60_000 }));
+    assert_eq!(read["chunks"][0]["bytes"], "before\n", "{read}");
+    let executor = service.executor();
+    kill(executor, Signal::STOP);
+    lost(&mut wire, &id);
+    settled(&mut wire, &world, &sleep);
+    assert_ne!(service.executor(), executor);
+    assert_eq!(wire.ok(method::HEALTH, &json!({}))["running"], 0);
+}
+
 #[test]
 fn the_daemon_before_the_spawn() {
     let (world, sleep) = (World::new(), unique_sleep());
