@@ -144,7 +144,6 @@ impl Resolve<'_> {
         }
         let asked = written.http.enabled.is_some() || written.http.address.is_some();
         let asked = asked || self.around.variables.contains_key(variable::PORT);
-        // An empty one is none.
         let secret = self.secret(written)?;
         if self.around.unattended() && !asked && secret.is_none() {
             // Everybody on the machine could call it: for that somebody must have asked.
@@ -167,10 +166,11 @@ impl Resolve<'_> {
     }
 
     fn secret(&self, written: &Written) -> Result<Option<SecretString>, ProfileError> {
-        if let Some(given) = &self.around.secret {
-            return secret::given(given).map_err(|why| {
-                invalid(format!("the variable {} {why}", variable::SECRET), "Set another one, or unset it.")
-            });
+        let given = self.around.secret.as_ref().map(secret::given).transpose().map_err(|why| {
+            invalid(format!("the variable {} {why}", variable::SECRET), "Set another one, or unset it.")
+        })?;
+        if let Some(given) = given.flatten() {
+            return Ok(Some(given));
         }
         let Some(path) = &written.http.secret_file else { return Ok(None) };
         let file = self.absolute("secret_file", path)?;

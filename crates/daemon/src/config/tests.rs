@@ -389,6 +389,12 @@ fn the_file_of_the_secret_is_private() {
     };
     put(b"walrus\n", 0o400);
     assert_eq!(config(&text).http.unwrap().secret.unwrap().expose_secret(), "walrus");
+    // An empty variable is none, and does not take the file's place.
+    for (variable, secret) in [("", "walrus"), ("tusk", "tusk")] {
+        let around = Surroundings { secret: Some(SecretString::from(variable)), ..around(Scope::Person) };
+        let found = parse(&text, &around).unwrap().config.http.unwrap().secret.unwrap();
+        assert_eq!(found.expose_secret(), secret);
+    }
     for (bytes, mode, said) in [
         (b"walrus".as_slice(), 0o640, "read"),
         (b"walrus", 0o602, "written"),
