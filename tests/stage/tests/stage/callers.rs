@@ -29,6 +29,11 @@ fn a_stage_whose_caller_vanishes_is_ended() {
         json!({ "kind": "cancelled", "by": "hangup" }),
         "{ended}"
     );
+    assert_eq!(
+        (&ended["code"], &ended["class"]),
+        (&json!("UZ-EXEC-014"), &json!("lease_expired")),
+        "{ended}"
+    );
     let expired = wire.error(method::START_STAGE, &stage(&world, "left", "true"));
     assert_eq!((code(&expired), &expired["data"]["code"]), (error::STAGE_FAILED, &json!("UZ-EXEC-014")));
     assert_eq!(

@@ -205,6 +205,38 @@ fn a_crash_and_a_command_that_is_not_there_are_uz_exec_004() {
 }
 
 #[test]
+fn what_a_limit_ends_says_which_kind_it_was() {
+    let world = World::new();
+    let tables = "[limits]\nmemory = \"64M\"\n".to_owned();
+    let service = Service::with(&world, &Settings { tables, ..Settings::default() });
+    let mut wire = service.connect();
+    let (number, hungry) = failure(&mut wire, &shell(&world, "echo partly; head -c 300M /dev/zero | tail"));
+    assert_eq!((number, hungry.code.as_str()), (error::STAGE_FAILED, "UZ-EXEC-009"), "{hungry:?}");
+    assert_eq!((hungry.class.as_str(), hungry.output.content.as_str()), ("oom_kill", "partly\n"));
+    assert_eq!(hungry.outcome, Some(Outcome::OomKilled));
+    drop((wire, service));
+    world.profile("terse", "extends = \"default\"\n[limits]\noutput = \"1M\"\n");
+    let service = Service::start(&world);
+    let payload = with(shell(&world, "head -c 3M /dev/zero"), json!({ "profile": "terse" }));
+    let (_, chatty) = failure(&mut service.connect(), &payload);
+    assert_eq!((chatty.code.as_str(), chatty.class.as_str()), ("UZ-EXEC-004", "resource_kill"), "{chatty:?}");
+}
+
+#[test]
+fn a_command_that_fails_for_want_of_a_host_is_uz_exec_010() {
+    let world = World::new();
+    let few = "extends = \"default\"\nnetwork = \"allowlist\"\n[egress]\nallow = [\"a.example\"]\n";
+    world.profile("few", few);
+    let service = Service::start(&world);
+    let text = "echo partly; exec 3<>/dev/tcp/192.0.2.1/443; read line <&3";
+    let (number, denied) =
+        failure(&mut service.connect(), &with(shell(&world, text), json!({ "profile": "few" })));
+    assert_eq!((number, denied.code.as_str()), (error::STAGE_FAILED, "UZ-EXEC-010"), "{denied:?}");
+    assert_eq!((denied.class.as_str(), denied.output.content.as_str()), ("policy_deny", "partly\n"));
+    assert_eq!(denied.blocked.len(), 1, "{denied:?}");
+}
+
+#[test]
 fn a_stage_that_is_refused_says_why_and_what_to_do() {
     let world = World::new();
     let service = Service::start(&world);

@@ -14,9 +14,6 @@ use crate::doors::socket::errors;
 use crate::doors::words;
 use crate::ending::{EXECUTOR_LOST, Ending, Failure, PAYLOAD_INVALID};
 
-/// Whoever waited for it went away.
-const LEASE_EXPIRED: Failure = Failure { code: "UZ-EXEC-014", class: "lease_expired" };
-
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) stage_id: String,
@@ -36,7 +33,7 @@ impl Answer {
     /// Without an ending it was lost with an earlier daemon.
     pub(super) fn of(self, ending: Option<&Ending>) -> Result<Value, Error> {
         match ending {
-            Some(Ending::Result(result)) => match failure(ending, &result.outcome) {
+            Some(Ending::Result(result)) => match ending.and_then(Ending::failure) {
                 None => errors::answer(&self.result(result)),
                 Some(failure) => Err(self.failed(failure, result)),
             },
@@ -95,20 +92,6 @@ impl Answer {
             ..bare(EXECUTOR_LOST, sentence, "Start it again, under another `stage_id`.".to_owned())
         };
         errors::with(Error::new(error::EXECUTOR_LOST, sentence), &data)
-    }
-}
-
-fn failure(ending: Option<&Ending>, outcome: &Outcome) -> Option<Failure> {
-    match outcome {
-        Outcome::Cancelled { by: Cancel::Hangup } => Some(LEASE_EXPIRED),
-        Outcome::Cancelled { by: Cancel::Interrupt | Cancel::Terminate } => None,
-        Outcome::Exited { .. }
-        | Outcome::Signaled { .. }
-        | Outcome::TimedOut
-        | Outcome::OomKilled
-        | Outcome::Limit { .. }
-        | Outcome::LaunchFailed { .. }
-        | Outcome::Lost { .. } => ending.and_then(Ending::failure),
     }
 }
 
