@@ -109,6 +109,7 @@ pub fn begin(needs: &Needs, workspace: Object, near: &Near) -> HostReport {
         scratch: Vec::new(),
         deny: Vec::new(),
         deny_write: Vec::new(),
+        deny_in_place: Vec::new(),
         absent: Vec::new(),
         guard_git: needs.guard_git,
         git: GitFacts::Absent,

@@ -112,6 +112,12 @@ impl Globs {
             .any(|glob| !matches!(glob.shape, Shape::Literal) && glob.matches(relative))
     }
 
+    /// Whether what is here is matched by its own name alone, and so would be wherever else it is moved to.
+    pub fn match_anywhere(&self, relative: &[u8], is_dir: bool) -> bool {
+        let floats = |glob: &&Glob| glob.written.starts_with("**/") && !glob.core.contains('/');
+        self.0.iter().filter(floats).any(|glob| (is_dir || !glob.is_dir) && glob.matches(relative))
+    }
+
     /// Whether any glob covers the path itself.
     pub fn covers(&self, relative: &[u8]) -> bool {
         self.0.iter().any(|glob| glob.matches(relative))
@@ -145,6 +151,18 @@ mod tests {
         assert!(set.matches_in_walk(b".git/hooks", true));
         assert!(set.matches_in_walk(b"sub/.git/hooks", true));
         assert!(!set.matches_in_walk(b"sub/not.git/hooks", true));
+    }
+
+    #[test]
+    fn only_a_name_is_the_same_everywhere() {
+        let set = globs(&["**/.env", "**/conf/key", "certs/*.pem", "**/*.p12", "plain", "**/vault/**"]);
+        for anywhere in [".env", "a/b/.env", "a/x.p12"] {
+            assert!(set.match_anywhere(anywhere.as_bytes(), false), "{anywhere}");
+        }
+        for placed in ["conf/key", "a/conf/key", "certs/x.pem", "plain", "vault"] {
+            assert!(!set.match_anywhere(placed.as_bytes(), false), "{placed}");
+        }
+        assert!(set.match_anywhere(b"a/vault", true));
     }
 
     #[test]

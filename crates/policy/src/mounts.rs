@@ -232,6 +232,9 @@ impl<'r> Layout<'r> {
             raise(&mut guards, path.clone(), Guard::Mask { is_dir: *is_dir }, "denied by the profile");
         }
         if self.is_writable() {
+            for path in &report.deny_in_place {
+                self.pin_above(&mut guards, path);
+            }
             for path in report
                 .deny_write
                 .iter()

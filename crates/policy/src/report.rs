@@ -215,6 +215,8 @@ pub struct HostReport {
     /// Directories that a shown toolchain must be able to write locks into.
     pub scratch: Vec<Bytes>,
     pub deny: Vec<Match>,
+    /// Those of them that only a glob with a place in it names: elsewhere they would be shown, so they have to stay.
+    pub deny_in_place: Vec<Bytes>,
     pub deny_write: Vec<Match>,
     /// Deny-write paths that do not exist and must be held.
     pub absent: Vec<Placeholder>,

@@ -33,6 +33,7 @@ pub(super) fn denials(needs: &Needs, report: &mut HostReport) -> Result<(), Refu
         .map_err(|errno| unreadable(&report.workspace.path, errno))?;
     for glob in needs.deny.literals() {
         if let Literal::Found(found) = literal(&root, report, glob.path()) {
+            report.deny_in_place.push(found.path.clone());
             report.deny.push(found);
         }
     }
@@ -100,6 +101,8 @@ struct Hit {
     is_dir: bool,
     is_link: bool,
     denied: bool,
+    /// By a glob that would match it nowhere else.
+    in_place: bool,
 }
 
 /// One pass over the workspace for both lists. No stat per entry: the directory says what each one is.
@@ -119,10 +122,11 @@ fn walk(root: &OwnedFd, deny: &Globs, deny_write: &Globs, report: &mut HostRepor
                 // A submodule's or worktree's `.git` file: rewritten, it leads git to settings of the command's own.
                 let leads_git = report.guard_git && name == b".git" && kind.is_file();
                 if denied || leads_git || deny_write.matches_in_walk(&relative, is_dir || is_link) {
-                    hits.push(Hit { relative: relative.clone(), is_dir, is_link, denied });
+                    let in_place = denied && !deny.match_anywhere(&relative, is_dir || is_link);
+                    hits.push(Hit { relative: relative.clone(), is_dir, is_link, denied, in_place });
                 }
-                // Names below .git/objects are hashes; nobody's secrets or hooks are found by them.
-                if is_dir && !denied && !relative.ends_with(b".git/objects") {
+                // Whatever it is called: a command can move what it must not see into any directory, for the next one.
+                if is_dir && !denied {
                     stack.push(relative);
                 }
                 seen <= MAX_WALK && hits.len() <= MAX_MATCHES
@@ -134,7 +138,8 @@ fn walk(root: &OwnedFd, deny: &Globs, deny_write: &Globs, report: &mut HostRepor
             Err(errno) if dir.is_empty() => return Err(unreadable(&report.workspace.path, errno)),
             // Its owner could open it up from inside, and what it holds is unknown: none of it is shown.
             Err(_) => {
-                hits.push(Hit { relative: dir, is_dir: true, is_link: false, denied: !deny.is_empty() })
+                let denied = !deny.is_empty();
+                hits.push(Hit { relative: dir, is_dir: true, is_link: false, denied, in_place: false })
             }
         }
         if seen > MAX_WALK {
@@ -156,6 +161,9 @@ fn record(hit: Hit, report: &mut HostReport) {
         if hit.denied { report.deny.push(found) } else { report.deny_write.push(found) }
     };
     if !hit.is_link {
+        if hit.in_place {
+            report.deny_in_place.push(Bytes::from(path.as_path()));
+        }
         list_of(report, Match { path: Bytes::from(path), is_dir: hit.is_dir });
         return;
     }

@@ -134,7 +134,7 @@ fn deny_matches_are_found_and_links_are_seen_through() {
     symlink("..", ground.path("loop/.env")).expect("link");
     let report = ground.look("default").expect("report");
     let (deny, deny_write, absent) = ground.relative(&report);
-    assert_eq!(deny, [".env", "a/b/.env", "node_modules/x/.env", "real"]);
+    assert_eq!(deny, [".env", ".git/objects/aa/.env", "a/b/.env", "node_modules/x/.env", "real"]);
     assert_eq!(deny_write, [".git/config", ".git/modules/m/config", "sub/.git/hooks"]);
     assert_eq!(
         absent,

@@ -53,6 +53,7 @@ pub(super) fn report(uid: u32) -> HostReport {
             Match { path: Bytes::from("/home/ada/w/.git/config"), is_dir: false },
             Match { path: Bytes::from("/home/ada/w/.git/hooks"), is_dir: true },
         ],
+        deny_in_place: Vec::new(),
         absent: vec![held("/home/ada/w/.stockade")],
         guard_git: true,
         git: GitFacts::Directory,

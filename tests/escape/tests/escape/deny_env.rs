@@ -71,6 +71,40 @@ fn by_moving_its_directory() {
     }
 }
 
+/// One execution moves it to where the next one is hoped not to look, or not to know it.
+#[test]
+fn by_moving_it_for_the_next_execution() {
+    let moved = [
+        ("mkdir ./x.git , rename ./sub ./x.git/objects", "read ./x.git/objects/deep/.env", None),
+        (
+            "mkdir ./.git , mkdir ./.git/objects , rename ./sub ./.git/objects/aa",
+            "read ./.git/objects/aa/deep/.env",
+            None,
+        ),
+        ("rename ./sub ./other", "read ./other/deep/.env", None),
+        ("rename ./sub ./other", "read ./other/deep/key", Some("sub/deep/key")),
+        ("rename ./sub/deep ./deep", "read ./deep/key", Some("sub/*/k*")),
+        ("mkdir ./a , rename ./sub ./a/sub", "read ./a/sub/deep/key", Some("sub/deep/key")),
+    ];
+    let world = |glob: Option<&str>| {
+        let sandbox = with_env();
+        sandbox.plant("work/sub/deep/key", SECRET);
+        match glob {
+            Some(glob) => sandbox.profile(&format!("deny = [\"**/.env\", {glob:?}]\n")),
+            None => sandbox,
+        }
+    };
+    for (first, second, glob) in moved {
+        let walled = world(glob);
+        walled.run_attack(first);
+        let ran = walled.run_attack(second);
+        assert!(!ran.stdout_text().contains("walrus"), "{first}, then {second}: {ran}");
+        let open = world(glob);
+        open.run_bare(first);
+        assert_eq!(open.bare(second).won(), SECRET, "{first}, then {second} does not work without walls");
+    }
+}
+
 #[test]
 fn by_removing_what_covers_it() {
     let sandbox = with_env();
