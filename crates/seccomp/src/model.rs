@@ -19,7 +19,7 @@ pub struct Instruction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     Allow,
-    /// The call does not run and returns this error number.
+    /// The call does not run and returns this error number; 0 is no error, as if it had been done.
     Errno(u16),
     KillProcess,
     /// The call waits for the supervisor's answer on the listener.
@@ -66,6 +66,7 @@ impl Action {
             "allow" => Some(Self::Allow),
             "kill-process" => Some(Self::KillProcess),
             "notify" => Some(Self::Notify),
+            "nothing" => Some(Self::Errno(0)),
             _ => text.strip_prefix("errno:").and_then(errno::number).map(Self::Errno),
         }
     }
@@ -76,6 +77,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allow => f.write_str("allow"),
+            Self::Errno(0) => f.write_str("nothing"),
             Self::Errno(number) => match errno::name(*number) {
                 Some(name) => write!(f, "errno:{name}"),
                 None => write!(f, "errno:{number}"),

@@ -23,7 +23,7 @@ pub(crate) struct RuleError {
 pub(crate) enum Mistake {
     #[error("{0}")]
     Toml(String),
-    #[error("no action {0:?}: write allow, errno:NAME, kill-process or notify")]
+    #[error("no action {0:?}: write allow, errno:NAME, nothing, kill-process or notify")]
     Action(String),
     #[error("no x86_64 system call is named {0:?}: correct the name or add it to syscalls.rs")]
     Syscall(String),

@@ -20,6 +20,7 @@ pub(crate) const OPS: &[(&str, Op)] = &[
     ("shm-read", shm_read),
     ("mq-open", mq_open),
     ("core-limit", core_limit),
+    ("core-zero", core_zero),
     ("crash", crash),
     ("ldt", ldt),
 ];
@@ -248,9 +249,21 @@ fn mq_open(_: &mut Scene, arguments: &[String]) -> Step {
 fn core_limit(scene: &mut Scene, _: &[String]) -> Step {
     let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     let mut now: libc::rlimit = unsafe { zeroed() };
+    check("setrlimit", i64::from(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) }))?;
     unsafe { libc::getrlimit(libc::RLIMIT_CORE, &raw mut now) };
     scene.loot = format!("hard={}", now.rlim_max);
-    check("setrlimit", i64::from(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) })).map(drop)
+    check("the limit", if now.rlim_max == limit.rlim_max { 0 } else { -1 }).map(drop)
+}
+
+/// Asks for no core files, by either call: then the kernel still feeds a handler.
+fn core_zero(scene: &mut Scene, _: &[String]) -> Step {
+    let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut now: libc::rlimit = unsafe { zeroed() };
+    check("setrlimit", unsafe { libc::syscall(libc::SYS_setrlimit, libc::RLIMIT_CORE, &raw const limit) })?;
+    check("prlimit", i64::from(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) }))?;
+    unsafe { libc::getrlimit(libc::RLIMIT_CORE, &raw mut now) };
+    scene.loot = format!("soft={}", now.rlim_cur);
+    check("the limit", if now.rlim_cur == 0 { 0 } else { -1 }).map(drop)
 }
 
 /// Dies with a core dump, as large as it is allowed to be.

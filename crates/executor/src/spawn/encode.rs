@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use stockade_launch::{MAX_DONATIONS, MAX_INSIDE, MAX_OFFERED, MountStep, Sink, Writer, wall};
+use stockade_launch::{MAX_DONATIONS, MAX_INSIDE, MAX_OFFERED, MountStep, NO_CORE, Sink, Writer, wall};
 use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bytes, Code, Fault, Mode, Mount, MountKind, Network, Plan, Refusal, Requirement};
 
@@ -18,7 +18,6 @@ use crate::cgroup;
 /// RLIMIT numbers of x86-64.
 const RLIMIT_CPU: u32 = 0;
 const RLIMIT_FSIZE: u32 = 1;
-const RLIMIT_CORE: u32 = 4;
 const RLIMIT_NOFILE: u32 = 7;
 
 /// Each mount costs about 7 µs and a line of mountinfo that init checks; thousands mean that a deny
@@ -284,8 +283,7 @@ fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, given: Given) -> 
 }
 
 fn rlimits(plan: &Plan, given: Given) -> Vec<(u32, u64)> {
-    // A core file would be written by the host's core_pattern, outside every wall.
-    let mut rlimits = vec![(RLIMIT_CORE, 0)];
+    let mut rlimits = vec![NO_CORE];
     if let Some(bytes) = plan.limits.file_size_bytes {
         rlimits.push((RLIMIT_FSIZE, bytes));
     }

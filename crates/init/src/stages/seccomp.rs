@@ -1,7 +1,8 @@
 //! Installs the system call filter and, where it traps calls, offers its listener: at once, or, by an init that waits for its
 //! order, together with the word that its walls stand. Nothing that it traps is called before the executor has taken that.
 
-use stockade_nolibc::{install_filter, install_supervised_filter, socket_diagnosis};
+use stockade_launch::NO_CORE;
+use stockade_nolibc::{install_filter, install_supervised_filter, set_rlimit, socket_diagnosis};
 
 use crate::context::{About, Context, Failure};
 
@@ -10,6 +11,9 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     if launch.filter.is_empty() {
         return Ok(());
     }
+    // From here on the filter answers for this one, and nothing changes it any more.
+    let (resource, value) = NO_CORE;
+    set_rlimit(resource, value)?;
     if !launch.is_supervised {
         install_filter(launch.filter)?;
         return Ok(());

@@ -1,7 +1,14 @@
 //! A crash: no core file is left for others to read, no handler of the host is fed.
 
-use stockade_escape_tests::{Sandbox, skip};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use stockade_escape_tests::{Sandbox, am_root, deadline, skip};
 use stockade_proto::Outcome;
+
+const PATTERN: &str = "/proc/sys/kernel/core_pattern";
+/// The whole machine has one pattern.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn cores(sandbox: &Sandbox) -> Vec<String> {
     let entries = std::fs::read_dir(sandbox.workspace()).expect("the workspace");
@@ -14,7 +21,8 @@ fn cores(sandbox: &Sandbox) -> Vec<String> {
 
 #[test]
 fn no_core_file_is_left() {
-    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let pattern = std::fs::read_to_string(PATTERN).unwrap_or_default();
     let open = Sandbox::new();
     let crashed = open.run_bare("crash");
     assert!(crashed.status.code().is_none(), "{crashed}");
@@ -37,4 +45,64 @@ fn the_limit_can_t_be_raised() {
     if !bare.is_won() {
         skip(&format!("the caller of this suite has a hard limit on core dumps: {bare:?}"));
     }
+}
+
+#[test]
+fn the_limit_stays_where_no_handler_is_fed() {
+    Sandbox::new().attack("core-zero").held();
+    Sandbox::new().bare("core-zero").won();
+    // Whoever wants no core is not told that there could be one.
+    let ran = Sandbox::new().run(&["sh", "-ec", "ulimit -c 0; ulimit -Hc"]);
+    assert_eq!(ran.stdout_text().trim(), "0", "{ran}");
+}
+
+/// A handler of the host's, for as long as this lives.
+struct Handler {
+    before: String,
+}
+
+impl Handler {
+    const MARK: &str = "/run/stockade-core-";
+
+    fn new() -> Self {
+        let before = std::fs::read_to_string(PATTERN).expect("it is there");
+        std::fs::write(PATTERN, format!("|/usr/bin/touch {}%P", Self::MARK)).expect("root sets it");
+        Self { before }
+    }
+
+    fn was_fed() -> Vec<PathBuf> {
+        let entries = std::fs::read_dir("/run").expect("a directory").flatten().map(|entry| entry.path());
+        entries.filter(|path| path.to_string_lossy().starts_with(Self::MARK)).collect()
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        std::fs::write(PATTERN, &self.before).expect("root sets it");
+        for mark in Self::was_fed() {
+            std::fs::remove_file(mark).expect("root made it");
+        }
+    }
+}
+
+#[test]
+fn a_handler_of_the_host_is_not_fed() {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim() != "stockade-guest" || !am_root() {
+        return skip("the handler is the whole machine's: shown by root of a machine that is the tests' own");
+    }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _handler = Handler::new();
+    for attack in ["crash", "try core-zero , crash"] {
+        let ran = Sandbox::new().run_attack(attack);
+        assert_eq!(ran.result().outcome, Outcome::Signaled { signal: 6 }, "{ran}");
+    }
+    let bare = Sandbox::new().run_bare("crash");
+    assert!(bare.status.code().is_none(), "{bare}");
+    let end = std::time::Instant::now() + deadline();
+    while Handler::was_fed().is_empty() {
+        assert!(std::time::Instant::now() < end, "it is not fed without walls either");
+        std::thread::yield_now();
+    }
+    assert_eq!(Handler::was_fed().len(), 1, "once, by the one without walls");
 }

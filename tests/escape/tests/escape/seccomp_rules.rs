@@ -65,6 +65,7 @@ fn answers(sandbox: &Sandbox, rows: &[&RuleRow], noise: bool) -> BTreeMap<usize,
 
 fn expected(action: Action) -> Option<Answer> {
     match action {
+        Action::Errno(0) => Some(Answer::Returned),
         Action::Errno(number) => Some(Answer::Failed(i32::from(number))),
         Action::KillProcess => Some(Answer::Killed),
         Action::Allow | Action::Notify => None,
