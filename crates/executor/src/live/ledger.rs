@@ -188,7 +188,12 @@ impl Ledger {
             target: Bytes::from([mark, op.path.as_slice()].concat()),
             rule: op.rule.clone(),
             reason,
-            guidance: guidance_for_socket(op.operation, address),
+            // What no rule has decided, no rule would allow.
+            guidance: if op.detail.is_some() {
+                String::new()
+            } else {
+                guidance_for_socket(op.operation, address)
+            },
             count: 1,
         }
     }
