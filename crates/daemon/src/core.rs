@@ -86,10 +86,11 @@ impl Core {
         self.current.0.subscribe()
     }
 
-    /// Who was told no at which door, for the audit log. What is refused later is there already, as an execution's end;
+    /// Who was told no at which door, for the metrics and the audit log. What is refused later is there already, as an execution's end;
     /// our own failures are no business of the caller's.
     pub fn refused(&self, door: Door, principal: &str, denied: &Denied) {
         let NotRun::Refusal(refusal) = &denied.why else { return };
+        self.metrics.refused(door.name(), refusal.code.id());
         let Some(left_out) = self.refusals.count(principal, Instant::now()) else { return };
         // It may quote what the caller sent.
         let reason = Bytes::from(&*self.redactor.redact(refusal.message.as_bytes())).to_string();

@@ -33,4 +33,4 @@ mod telling;
 mod unlogged;
 
 pub use inherited::Inherited;
-pub use service::{Orders, ServeError, Stop, serve};
+pub use service::{NO_SECRET, Orders, ServeError, Stop, serve};

@@ -9,7 +9,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpabl
 use stockade_daemon::config::{self, Scope, Settings, Surroundings};
 use stockade_daemon::logging::{self, Logging};
 use stockade_daemon::record::chain;
-use stockade_daemon::{Inherited, Orders, Stop, seat, serve, systemd};
+use stockade_daemon::{Inherited, NO_SECRET, Orders, Stop, seat, serve, systemd};
 use stockade_policy::ProfileError;
 use stockade_proto::exit;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,6 +19,8 @@ use tracing::{error, info, warn};
 /// Each may wait for the disk. More would wait for the same one.
 const BLOCKING: usize = 24;
 const STACK: usize = 512 * 1024;
+/// Signals that come faster than they are taken up.
+const RELOADS: usize = 4;
 
 /// The Stockade service: HTTP and JSON-RPC doors before executions that the kernel walls in.
 #[derive(Debug, Parser)]
@@ -126,7 +128,7 @@ fn announce(settings: &Settings) {
         return say("Auth: enabled");
     }
     say("Auth: disabled");
-    warn!("NO SECRET: everybody on this machine can run commands through the HTTP door; set EXECUTOR_SECRET");
+    warn!("{NO_SECRET}");
 }
 
 /// Every connection and every output file is a descriptor.
@@ -147,7 +149,7 @@ async fn live(
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut hangup = listen(SignalKind::hangup())?;
     let (stop, stopped) = watch::channel(Stop::No);
-    let (reload, reloads) = mpsc::channel(1);
+    let (reload, reloads) = mpsc::channel(RELOADS);
     let orders = Orders { stop: stopped, reload: reloads };
     let mut serving = tokio::spawn(serve(settings.config, inherited, orders));
     loop {
@@ -156,15 +158,19 @@ async fn live(
             _ = terminate.recv() => stop.send_modify(further),
             _ = interrupt.recv() => stop.send_modify(further),
             _ = hangup.recv() => {
+                if *stop.borrow() > Stop::No {
+                    warn!("the service is stopping: nothing is read again");
+                    continue;
+                }
                 systemd::reloading();
                 let status = match reread() {
                     Ok(settings) => {
                         logging.set_level(settings.level);
-                        match reload.send(settings.config).await {
-                            // An error: it is stopping.
-                            Ok(()) | Err(_) => {}
+                        // Signals are heard while the last ones are taken up: the second that says stop means at once.
+                        match reload.try_send(settings.config) {
+                            Ok(()) => info!("reloaded"),
+                            Err(_) => warn!("too many reloads at once: this one changes nothing"),
                         }
-                        info!("reloaded");
                         "serving"
                     }
                     Err(problem) => {

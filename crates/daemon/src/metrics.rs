@@ -20,6 +20,12 @@ struct OutcomeLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabel {
+    door: &'static str,
+    code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LayerLabel {
     layer: String,
 }
@@ -28,10 +34,12 @@ pub struct Metrics {
     registry: Registry,
     outcomes: Family<OutcomeLabel, Counter>,
     denials: Family<LayerLabel, Counter>,
+    refusals: Family<RefusalLabel, Counter>,
     spawn: Histogram,
     queued: Histogram,
     duration: Histogram,
     output_bytes: Counter,
+    output_sizes: Histogram,
     executor_restarts: Counter,
     /// Whoever sends spans counts here.
     pub(crate) spans_dropped: Counter,
@@ -56,10 +64,13 @@ impl Default for Metrics {
         let metrics = Self {
             outcomes: Family::default(),
             denials: Family::default(),
+            refusals: Family::default(),
             spawn: seconds(16),
             queued: seconds(16),
             duration: seconds(26),
             output_bytes: Counter::default(),
+            // From 64 bytes up, times four: 1 GiB with 13.
+            output_sizes: Histogram::new(exponential_buckets(64.0, 4.0, 13)),
             executor_restarts: Counter::default(),
             spans_dropped: Counter::default(),
             running: Gauge::default(),
@@ -69,13 +80,27 @@ impl Default for Metrics {
         registry.register("executions", "Executions by how they ended", metrics.outcomes.clone());
         registry.register("denials", "What the live walls refused, by layer", metrics.denials.clone());
         registry.register(
+            "refusals",
+            "Requests that were refused before they were executions, by door and code",
+            metrics.refusals.clone(),
+        );
+        registry.register(
             "spawn_seconds",
             "From the executor's order to the sandbox being built",
             metrics.spawn.clone(),
         );
-        registry.register("queue_seconds", "From the request to a free place", metrics.queued.clone());
+        registry.register(
+            "queue_seconds",
+            "From the request to a free place, or to being turned away",
+            metrics.queued.clone(),
+        );
         registry.register("duration_seconds", "From dispatch to the end on record", metrics.duration.clone());
         registry.register("output_bytes", "Bytes that commands wrote", metrics.output_bytes.clone());
+        registry.register(
+            "execution_output_bytes",
+            "Bytes that each execution wrote",
+            metrics.output_sizes.clone(),
+        );
         registry.register(
             "executor_restarts",
             "Times that the executor had to be started again",
@@ -97,6 +122,10 @@ impl Metrics {
         self.queued.observe(time.as_secs_f64());
     }
 
+    pub(crate) fn refused(&self, door: &'static str, code: &'static str) {
+        self.refusals.get_or_create(&RefusalLabel { door, code }).inc();
+    }
+
     pub(crate) fn spawned(&self, time: Duration) {
         self.spawn.observe(time.as_secs_f64());
     }
@@ -109,7 +138,9 @@ impl Metrics {
         self.outcomes.get_or_create(&OutcomeLabel { outcome: ending.word() }).inc();
         self.duration.observe(time.as_secs_f64());
         let Some(result) = ending.result() else { return };
-        self.output_bytes.inc_by(result.stdout.bytes.saturating_add(result.stderr.bytes));
+        let written = result.stdout.bytes.saturating_add(result.stderr.bytes);
+        self.output_bytes.inc_by(written);
+        self.output_sizes.observe(written as f64);
         for blocked in &result.blocked {
             let layer = blocked.layer.map_or_else(|| "several".to_owned(), |layer| layer.to_string());
             self.denials.get_or_create(&LayerLabel { layer }).inc_by(blocked.count);

@@ -10,7 +10,7 @@ use stockade_proto::{Code, Command, Request};
 use stockade_store::ExecutionId;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinHandle;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::admission::{Offered, Seat};
 use crate::attached::Attached;
@@ -128,9 +128,10 @@ async fn admitted<T: Send + 'static>(
         return Ok(hand(core, Start::Known(known)));
     }
     let asked = Instant::now();
-    let seat = core.admission.admit(&ask.principal).await?;
+    let seat = core.admission.admit(&ask.principal).await;
     let waited = asked.elapsed();
     core.metrics.waited(waited);
+    let seat = seat?;
     let place = place_to_plan(core).await?;
     // Its seat is the caller's to give back until the execution is put on record.
     let (offer, seat) = seat.offer();
@@ -262,6 +263,11 @@ async fn carry_out(core: Arc<Core>, order: Order, ordered: Ordering, open: Open,
     let (ending, over) = (Arc::new(ending), Instant::now());
     let output = core.record.close(ticket, execution.started_ms(), Arc::clone(&ending)).await;
     telling::ended(&core, about, &execution, &telling::Ended { ending: &ending, over });
+    if order.door != Door::Http {
+        // Of one that its caller waits for, that request's line tells.
+        let ms = order.asked.elapsed().as_millis();
+        info!(execution = %id, door = order.door.name(), outcome = ending.word(), ms, "ended");
+    }
     drop(order.seat);
     core.in_hand.remove(id);
     execution.end(ending, output);

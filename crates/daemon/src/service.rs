@@ -41,6 +41,13 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 /// What ending the executor takes beyond the time that executions have.
 const LEAVING: Duration = Duration::from_secs(60);
 
+/// Told at the start, and when a reload takes the secret away.
+pub const NO_SECRET: &str =
+    "NO SECRET: everybody on this machine can run commands through the HTTP door; set EXECUTOR_SECRET";
+
+/// How often it is looked whether what was admitted runs by now.
+const ADMITTED: Duration = Duration::from_millis(10);
+
 /// Whether to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
@@ -212,6 +219,10 @@ async fn until_stopped(core: &Core, service: &watch::Sender<link::Terms>, orders
                 if !waits.is_empty() {
                     warn!("changed, and in force after a restart only: {}", waits.join(", "));
                 }
+                let guarded = |config: &Config| config.http.as_ref().is_none_or(|door| door.secret.is_some());
+                if guarded(&core.config()) && !guarded(&config) {
+                    warn!("{NO_SECRET}");
+                }
                 if core.config().telemetry != config.telemetry
                     && let Err(error) = core.telemetry.follow(config.telemetry.as_ref())
                 {
@@ -229,8 +240,12 @@ async fn drain(core: &Core, stop: &mut watch::Receiver<Stop>) {
     let within = core.config().drain;
     info!(running = core.in_hand.all().len(), "stopping: no more executions are taken");
     let all = async {
-        for execution in core.in_hand.all() {
-            execution.ended().await;
+        // Who has a seat may not be in hand yet, and has been told that it is taken.
+        while core.admission.load().running > 0 {
+            for execution in core.in_hand.all() {
+                execution.ended().await;
+            }
+            tokio::time::sleep(ADMITTED).await;
         }
     };
     let left = tokio::select! {

@@ -1,4 +1,4 @@
-//! The field's own tools, set on the service: schemathesis, which makes requests from the OpenAPI document and holds the
+//! The field's own tools, set on the service: curl, as a person uses it; schemathesis, which makes requests from the OpenAPI document and holds the
 //! answers against it, and wrk, which has many connections. `cargo xtask setup` installs both; without them there is
 //! no such test, and that is a failure.
 
@@ -53,6 +53,90 @@ fn is_idle(service: &Service) {
     });
     let page = service.get("/v1/executions?state=running").json();
     assert_eq!(page["executions"], json!([]));
+}
+
+/// As the compatible server's own documentation calls it, and `/v1` as ours does.
+#[test]
+fn curl_gets_what_the_documents_say() {
+    let service = Service::start(Options { secret: Some("walrus-7".to_owned()), ..Options::default() });
+    let base = format!("http://{}", service.address());
+    let curl = |words: &[&str]| {
+        let output = run(Command::new("curl").args(["-sS", "--max-time", "60"]).args(words));
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let secret = ["-H", "X-Executor-Secret: walrus-7"];
+    let json = ["-H", "Content-Type: application/json"];
+    assert_eq!(curl(&[&format!("{base}/health")]), r#"{"status":"ok"}"#);
+    let execute = format!("{base}/execute");
+    let body = r#"{"command":"echo hi; echo no >&2; exit 3","cwd":".","timeout":5000}"#;
+    assert_eq!(curl(&["-w", "%{http_code}", &execute, "-d", body]), r#"{"error":"Unauthorized"}401"#);
+    let answer = curl(&[&execute, secret[0], secret[1], json[0], json[1], "-d", body]);
+    let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!((&answer["stdout"], &answer["stderr"]), (&json!("hi"), &json!("no")), "{answer}");
+    assert_eq!((&answer["exitCode"], &answer["success"]), (&json!(3), &json!(false)), "{answer}");
+    let bad = curl(&["-w", "%{http_code}", &execute, secret[0], secret[1], "-d", "{"]);
+    assert_eq!(bad, r#"{"error":"Invalid JSON body"}400"#);
+    // Expect: 100-continue, which curl sends by itself for a body of this size, and a body in chunks.
+    let long = format!(r#"{{"command":"true # {}"}}"#, "x".repeat(100_000));
+    let file = service.path("long");
+    fs::write(&file, long).expect("a file");
+    let from = format!("@{}", file.display());
+    for more in
+        [&[][..], &["-H", "Transfer-Encoding: chunked"], &["-H", "Expect: 100-continue"], &["--http1.0"]]
+    {
+        let words = [&[execute.as_str(), secret[0], secret[1], "--data-binary", &from], more].concat();
+        let answer: serde_json::Value = serde_json::from_str(&curl(&words)).expect("JSON");
+        assert_eq!(answer["exitCode"], 0, "{more:?}: {answer}");
+    }
+    let started = curl(&[
+        &format!("{base}/v1/executions"),
+        secret[0],
+        secret[1],
+        json[0],
+        json[1],
+        "-d",
+        r#"{"command":["sh","-c","echo one; echo two >&2"]}"#,
+    ]);
+    let started: serde_json::Value = serde_json::from_str(&started).expect("JSON");
+    let id = started["id"].as_str().expect("an id");
+    let events = curl(&["-N", &format!("{base}/v1/executions/{id}/events"), secret[0], secret[1]]);
+    for line in ["event: stdout", "event: stderr", "event: ended"] {
+        assert!(events.lines().any(|found| found == line), "{events}");
+    }
+}
+
+/// What is counted, after executions and refusals that are known.
+#[test]
+fn metrics_count_what_happened() {
+    let service = Service::plain();
+    let python =
+        "import socket\ntry: socket.socket(socket.AF_UNIX).connect('\\0nobody')\nexcept OSError: pass";
+    let body = json!({ "command": format!("printf 0123456789; exec python3 -c \"{python}\"") });
+    assert_eq!(service.execute(body.to_string()).json()["exitCode"], 0);
+    let elsewhere = json!({ "shell": "true", "workspace": service.path("home") });
+    assert_eq!(service.start_execution(&elsewhere).status, 403);
+    let text = service.get("/metrics").text().to_owned();
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse::<f64>().expect("a number")
+    };
+    for (name, expected) in [
+        ("stockade_executions_total{outcome=\"exited\"}", 1.0),
+        ("stockade_refusals_total{door=\"v1\",code=\"SK-R052\"}", 1.0),
+        ("stockade_denials_total{layer=\"sockets\"}", 1.0),
+        ("stockade_output_bytes_total", 10.0),
+        ("stockade_execution_output_bytes_sum", 10.0),
+        ("stockade_execution_output_bytes_count", 1.0),
+        ("stockade_spawn_seconds_count", 1.0),
+        ("stockade_duration_seconds_count", 1.0),
+        ("stockade_running", 0.0),
+        ("stockade_waiting", 0.0),
+        ("stockade_executor_restarts_total", 0.0),
+    ] {
+        assert_eq!(value(name).to_bits(), f64::to_bits(expected), "{name}: {text}");
+    }
+    assert!(value("stockade_queue_seconds_count") >= 1.0 && value("stockade_duration_seconds_sum") > 0.0);
 }
 
 /// What the tool is told beside its arguments; those would win over what is said about one operation.
