@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 use stockade_store::audit::{Entry, Kind, Note, Opening, export, verify};
-use stockade_store::executions::{End, NewExecution, State};
+use stockade_store::executions::{End, Filter, NewExecution, State};
 use stockade_store::output::{Cursor, Frames, Rest, Stream};
 use stockade_store::{Audit, ExecutionId, Store};
 
@@ -68,7 +68,7 @@ fn new(id: ExecutionId) -> NewExecution {
 /// Starts the daemon's part; `meanwhile` is called with the number of each acknowledgement and says when to kill.
 fn killed_after(
     directory: &Path,
-    mut meanwhile: impl FnMut(usize) -> bool,
+    mut meanwhile: impl FnMut(usize, &Actor) -> bool,
 ) -> BTreeMap<ExecutionId, Vec<String>> {
     let mut actor = Actor::start("records", directory);
     let stdout = actor.0.stdout.take().unwrap();
@@ -89,7 +89,7 @@ fn killed_after(
     for number in 1.. {
         let (word, id) = lines.recv_timeout(PATIENCE).unwrap();
         acknowledged.entry(id).or_default().push(word);
-        if meanwhile(number) {
+        if meanwhile(number, &actor) {
             break;
         }
     }
@@ -116,7 +116,7 @@ fn what_was_acknowledged_survives_sigkill() {
     let mut all = BTreeMap::new();
     // One directory: each round also opens what the kill before it left.
     for acknowledgements in [1, 7, 60, 400, 1500] {
-        all.extend(killed_after(room.path(), |number| number >= acknowledgements));
+        all.extend(killed_after(room.path(), |number, _| number >= acknowledgements));
         assert!(verify(&Store::audit_directory(room.path())).is_ok());
     }
     let opened = Store::open(room.path()).unwrap();
@@ -166,7 +166,7 @@ fn a_copy_at_any_moment_opens_and_verifies() {
     let directory = room();
     let audit = Store::audit_directory(directory.path());
     let mut copies = Vec::new();
-    killed_after(directory.path(), |number| {
+    killed_after(directory.path(), |number, _| {
         if number % 37 == 0 {
             let to = room();
             copy(&audit, to.path());
@@ -180,6 +180,63 @@ fn a_copy_at_any_moment_opens_and_verifies() {
         let after = verify(to.path()).unwrap();
         assert_eq!(after.entries, before.entries + u64::from(before.torn > 0));
     }
+}
+
+/// All of it, as it is in one moment: who writes stands still.
+fn copy_all(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (kind, to) = (entry.file_type().unwrap(), to.join(entry.file_name()));
+        if kind.is_dir() {
+            fs::create_dir(&to).unwrap();
+            fs::set_permissions(&to, entry.metadata().unwrap().permissions()).unwrap();
+            copy_all(&entry.path(), &to);
+        } else if kind.is_file() {
+            fs::copy(entry.path(), &to).unwrap();
+        }
+    }
+}
+
+/// The power is cut, and the disk has what was written until then.
+#[test]
+fn the_whole_state_of_any_moment_opens_and_is_at_one_with_itself() {
+    let directory = room();
+    let mut copies = Vec::new();
+    killed_after(directory.path(), |number, actor| {
+        if number % 53 == 0 {
+            let to = room();
+            actor.stand_still();
+            copy_all(directory.path(), to.path());
+            actor.go_on();
+            copies.push(to);
+        }
+        copies.len() == 25
+    });
+    let (mut ended, mut lost) = (0, 0);
+    for to in &copies {
+        let opened = Store::open(to.path()).unwrap();
+        let store = opened.store;
+        assert!(verify(&Store::audit_directory(to.path())).is_ok());
+        let entries = entries(store.audit.directory());
+        let page = store.executions.list(&Filter::default(), None, 10_000).unwrap();
+        for row in page.executions {
+            assert_eq!(row.state, State::Ended, "{row:?}");
+            assert!(
+                entries.iter().any(|entry| entry.kind == Kind::Opened && entry.execution == Some(row.id))
+            );
+            let piece = store.executions.output(&row.id, Cursor::START, 100);
+            if opened.lost.contains(&row.id) {
+                lost += 1;
+                assert_eq!(row.code.as_deref(), Some("UZ-EXEC-003"), "{row:?}");
+                // It may have been lost before it had a file.
+                assert!(piece.is_err() || piece.is_ok_and(|piece| piece.rest == Rest::Ended));
+            } else {
+                ended += 1;
+                let piece = piece.unwrap();
+                assert_eq!((piece.chunks[0].bytes.as_slice(), piece.rest), (b"hi\n".as_slice(), Rest::Ended));
+            }
+        }
+    }
+    assert!(ended > 100 && lost > 10, "{ended} and {lost}");
 }
 
 #[test]

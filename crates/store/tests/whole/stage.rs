@@ -33,6 +33,28 @@ impl Actor {
         Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
     }
 
+    /// SIGSTOP, and it does nothing more when it returns.
+    pub(crate) fn stand_still(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let status = format!("/proc/{}/task", self.0.id());
+        let stands = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        };
+        while !std::fs::read_dir(&status).unwrap().all(|task| task.is_ok_and(stands)) {
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     /// SIGKILL, and gone when it returns.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use stockade_line_tests::{World, kill, settle, unique_sleep, until};
+use stockade_line_tests::{World, find_marked, kill, settle, unique_sleep, until};
 use stockade_proto::door::method;
 use stockade_stage_tests::{Service, Wire};
 
@@ -66,6 +66,45 @@ fn the_executor_before_the_spawn() {
     for id in &ids {
         assert_eq!(logged(&world, id), ["opened", "closed"]);
     }
+}
+
+/// The first process of the sandbox: all others die with it, and that is how it ended.
+#[test]
+fn the_init_of_an_execution() {
+    let (world, sleep) = (World::new(), unique_sleep());
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    let id = start(&mut wire, &world, &format!("echo before; sleep {sleep} & sleep {sleep}"));
+    let shell = until("its command", || find_marked(&format!("sleep {sleep} &")).first().copied());
+    kill(parent(shell), Signal::KILL);
+    let row = wire.ok(method::WAIT, &json!({ "id": id }));
+    assert_eq!((&row["state"], &row["code"]), (&json!("ended"), &json!("UZ-EXEC-003")), "{row}");
+    assert_eq!(row["ending"]["result"]["outcome"]["kind"], "lost", "{row}");
+    let read = wire.ok(method::READ, &json!({ "id": id }));
+    assert_eq!((&read["chunks"][0]["bytes"], &read["rest"]), (&json!("before\n"), &json!("ended")), "{read}");
+    settled(&mut wire, &world, &sleep);
+}
+
+fn parent(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("everybody has one");
+    line.trim().parse().expect("a number")
+}
+
+/// Nothing runs without a record, and a database that somebody holds takes none.
+#[test]
+fn a_database_that_is_locked_when_one_starts() {
+    let (world, sleep) = (World::new(), unique_sleep());
+    let service = Service::start(&world);
+    let mut wire = service.connect();
+    let holder = Connection::open(world.base().join("state/stockade.db")).expect("the database");
+    holder.busy_timeout(Duration::from_secs(30)).expect("a number");
+    holder.execute_batch("BEGIN IMMEDIATE").expect("its lock");
+    let refused = wire.error(method::START, &json!({ "workspace": world.work(), "shell": "touch ran" }));
+    assert_eq!(refused["data"]["code"], "SK-F011", "{refused}");
+    drop(holder);
+    settled(&mut wire, &world, &sleep);
+    assert!(!world.work().join("ran").exists(), "it was not on record");
 }
 
 /// It is not dead, and answers nothing: what it was given would have its seats for ever.
