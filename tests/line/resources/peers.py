@@ -15,6 +15,8 @@ RESOLVER = "127.10.0.53"
 ADDRESSES = {name: "127.10.0.1" for name in ["files", "git", "pip", "npm", "crates", "other"]}
 # ... but for one that is listed and leads where the profile lists no address.
 ADDRESSES["inward"] = "127.10.0.9"
+# What is said of them is another name, and of that one the address.
+ALIASES = {"alias": "other", "lured": "inward"}
 LOCK = threading.Lock()
 
 
@@ -56,12 +58,20 @@ def answer(question):
     kind = struct.unpack(">H", question[at + 1 : at + 3])[0]
     name = ".".join(labels)
     note("dns", name)
-    address = ADDRESSES.get(name.removesuffix("." + ZONE)) if name.endswith("." + ZONE) else None
-    records = [socket.inet_aton(address)] if address and kind == 1 else []
+    own = name.removesuffix("." + ZONE) if name.endswith("." + ZONE) else ""
+    alias = ALIASES.get(own)
+    address = ADDRESSES.get(alias or own)
+    encode = lambda text: b"".join(bytes([len(label)]) + label.encode() for label in text.split(".")) + b"\0"
+    records, owner = [], b"\xc0\x0c"
+    if alias:
+        target = encode(f"{alias}.{ZONE}")
+        records.append(owner + struct.pack(">HHIH", 5, 1, 0, len(target)) + target)
+        owner = target
+    if address and kind == 1:
+        records.append(owner + struct.pack(">HHIH", 1, 1, 0, 4) + socket.inet_aton(address))
     code = 0 if address else 3
     head = question[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, len(records), 0, 0)
-    body = b"".join(b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 0, 4) + record for record in records)
-    return head + question[12 : at + 5] + body
+    return head + question[12 : at + 5] + b"".join(records)
 
 
 def resolve(listener):

@@ -185,14 +185,14 @@ impl Peers {
     }
 }
 
-/// The names of the peers but for `other`, and the one address that they lead to. `inward` leads elsewhere.
+/// The names of the peers but for `other`, and the one address that they lead to. `inward` leads elsewhere, and so does `lured`, by an alias.
 const PROFILE: &str = r#"
 extends = "default"
 network = "allowlist"
 
 [egress]
 allow = ["files.stockade.test", "git.stockade.test", "pip.stockade.test", "npm.stockade.test",
-         "crates.stockade.test", "inward.stockade.test", "127.10.0.1"]
+         "crates.stockade.test", "inward.stockade.test", "alias.stockade.test", "lured.stockade.test", "127.10.0.1"]
 "#;
 
 /// A script that has to succeed, on the host.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use stockade_proto::SocketOperation;
-use stockade_sys::notify;
+use stockade_sys::notify::{self, Notification};
 
 use crate::charges::{far_away, let_go};
 use crate::raw::{self, Head, bind, connect, datagram, listen, stream, unix};
@@ -101,18 +101,17 @@ fn a_rewritten_address_reaches_nothing_denied() {
     assert!(good.visits() > 0 && seen.iter().any(|op| op.decision == stockade_proto::Decision::Deny));
 }
 
-/// The same attack on a supervisor that reads, decides and continues.
-#[test]
-fn looking_and_letting_go_loses_the_race() {
-    let place = tempfile::tempdir().expect("made");
-    let (_good, bad) = servers(place.path());
-    let (mut child, mut link, listener) = raise(&Cast::plain("rewrites", place.path()));
+/// The attacks of a scene on a supervisor that looks, and lets go what it does not deny: it loses.
+fn looking_and_letting_go(
+    scene: &str,
+    place: &Path,
+    denied: impl Fn(&Notification) -> bool + Send + 'static,
+    lost: impl Fn() -> bool,
+) {
+    let (mut child, mut link, listener) = raise(&Cast::plain(scene, place));
     std::thread::spawn(move || {
         while let Ok(note) = notify::receive(listener.as_fd()) {
-            let mut bytes = vec![0; usize::try_from(note.args[2]).expect("small")];
-            let read = notify::read_memory_all(note.tid, note.args[1], &mut bytes);
-            let denied = read.is_err() || bytes.ends_with(b"raced-d\0");
-            let answered = if denied {
+            let answered = if denied(&note) {
                 notify::answer(listener.as_fd(), note.id, Err(libc::EACCES))
             } else {
                 notify::let_go(listener.as_fd(), note.id)
@@ -124,13 +123,97 @@ fn looking_and_letting_go_loses_the_race() {
     });
     link.write_all(b"!").expect("the scene listens");
     let begun = Instant::now();
-    while bad.visits() == 0 && begun.elapsed() < 2 * TIME {
+    let mut won = lost();
+    while !won && begun.elapsed() < 2 * TIME {
         std::thread::sleep(Duration::from_millis(1));
+        won = lost();
     }
-    let won = bad.visits();
     child.kill().expect("killed");
     end(&mut child);
-    assert!(won > 0, "the attack is not strong enough to show anything");
+    assert!(won, "{scene}: the attack is not strong enough to show anything");
+}
+
+fn read(note: &Notification, address: u64, length: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(length).expect("small")];
+    match notify::read_memory_all(note.tid, address, &mut bytes) {
+        Ok(()) => bytes,
+        Err(_) => b"raced-d".to_vec(),
+    }
+}
+
+/// Where the path of a connect leads, at this moment.
+fn leads_to(note: &Notification) -> std::path::PathBuf {
+    use std::os::unix::ffi::OsStrExt as _;
+    let address = read(note, note.args[1], note.args[2]);
+    let name = address.get(2..).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = Path::new(&format!("/proc/{}/cwd", note.tid)).join(std::ffi::OsStr::from_bytes(name));
+    std::fs::canonicalize(path).unwrap_or_default()
+}
+
+#[test]
+fn looking_and_letting_go_loses_a_rewritten_address() {
+    let place = tempfile::tempdir().expect("made");
+    let (_good, bad) = servers(place.path());
+    let denied = |note: &Notification| read(note, note.args[1], note.args[2]).ends_with(b"raced-d\0");
+    looking_and_letting_go("rewrites", place.path(), denied, || bad.visits() > 0);
+}
+
+#[test]
+fn looking_and_letting_go_loses_a_rewritten_header() {
+    let place = tempfile::tempdir().expect("made");
+    let [good, bad] =
+        ["raced-a", "raced-d"].map(|name| UnixDatagram::bind(place.path().join(name)).expect("bound"));
+    bad.set_nonblocking(true).expect("set");
+    good.set_read_timeout(Some(TIME)).expect("set");
+    std::thread::spawn(move || while let Ok(1) = good.recv(&mut [0; 8]) {});
+    let denied = |note: &Notification| {
+        const HEAD: u64 = 64;
+        let heads = if i64::from(note.number) == libc::SYS_sendmmsg { 2 } else { 1 };
+        (0..heads).any(|nth| {
+            let head = read(note, note.args[1] + nth * HEAD, 16);
+            let word = |at: usize| head.get(at..at + 8).and_then(|word| word.try_into().ok());
+            let word = |at| word(at).map(u64::from_ne_bytes).unwrap_or_default();
+            read(note, word(0), word(8) & 0xff).ends_with(b"raced-d")
+        })
+    };
+    looking_and_letting_go("heads", place.path(), denied, || bad.recv(&mut [0]).is_ok());
+}
+
+#[test]
+fn looking_and_letting_go_loses_a_swapped_socket() {
+    let place = tempfile::tempdir().expect("made");
+    let bad = Server::at(&place.path().join("denied"));
+    let denied = |note: &Notification| {
+        let look = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", note.tid)).ok()?;
+            let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+            let pid = rustix::process::Pid::from_raw(leader.trim().parse().ok()?)?;
+            let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+            let number = i32::try_from(note.args[0]).ok()?;
+            let socket =
+                rustix::process::pidfd_getfd(pidfd, number, rustix::process::PidfdGetfdFlags::empty())
+                    .ok()?;
+            rustix::net::sockopt::socket_domain(socket).ok()
+        };
+        look() != Some(rustix::net::AddressFamily::INET)
+    };
+    looking_and_letting_go("swaps", place.path(), denied, || bad.visits() > 0);
+}
+
+#[test]
+fn looking_and_letting_go_loses_a_swapped_link() {
+    let place = tempfile::tempdir().expect("made");
+    let (_good, bad) = servers(place.path());
+    let denied = |note: &Notification| !leads_to(note).ends_with("raced-a");
+    looking_and_letting_go("links", place.path(), denied, || bad.visits() > 0);
+}
+
+#[test]
+fn looking_and_letting_go_loses_a_changing_directory() {
+    let place = tempfile::tempdir().expect("made");
+    let (_good, bad) = in_two_directories(place.path());
+    let denied = |note: &Notification| !leads_to(note).ends_with("a/sock");
+    looking_and_letting_go("moves", place.path(), denied, || bad.visits() > 0);
 }
 
 /// The header points to one name at one moment and to another at the next, and so does its length; it lies in
@@ -235,9 +318,9 @@ fn links(inside: &mut Inside) {
 fn a_swapped_link_reaches_nothing_denied() {
     let place = tempfile::tempdir().expect("made");
     let (good, bad) = servers(place.path());
-    Stage::new("links", place.path(), deny_d).finish();
+    let seen = Stage::new("links", place.path(), deny_d).finish();
     assert_eq!(bad.visits(), 0);
-    assert!(good.visits() > 0);
+    assert!(good.visits() > 0 && seen.iter().any(|op| op.decision == stockade_proto::Decision::Deny));
 }
 
 /// The directory of the whole process changes, and with it what a relative name means.
@@ -260,22 +343,25 @@ fn moves(inside: &mut Inside) {
     );
 }
 
+fn in_two_directories(place: &Path) -> (Server, Server) {
+    for name in ["a", "d"] {
+        std::fs::create_dir(place.join(name)).expect("made");
+    }
+    (Server::at(&place.join("a/sock")), Server::at(&place.join("d/sock")))
+}
+
 #[test]
 fn a_changing_directory_reaches_nothing_denied() {
     let place = tempfile::tempdir().expect("made");
-    for name in ["a", "d"] {
-        std::fs::create_dir(place.path().join(name)).expect("made");
-    }
-    let good = Server::at(&place.path().join("a/sock"));
-    let bad = Server::at(&place.path().join("d/sock"));
+    let (good, bad) = in_two_directories(place.path());
     let decide = |asked: &stockade_sockets::Asked<'_>| {
         let denied = matches!(asked.address, stockade_sockets::Address::Path { path, .. } if path.ends_with(b"/d/sock"));
         let decision = if denied { stockade_proto::Decision::Deny } else { stockade_proto::Decision::Allow };
         stockade_sockets::Verdict { decision, rule: None }
     };
-    Stage::new("moves", place.path(), decide).finish();
+    let seen = Stage::new("moves", place.path(), decide).finish();
     assert_eq!(bad.visits(), 0);
-    assert!(good.visits() > 0);
+    assert!(good.visits() > 0 && seen.iter().any(|op| op.decision == stockade_proto::Decision::Deny));
 }
 
 /// Binds a file and frees its number, for the socket that the host makes at that moment.

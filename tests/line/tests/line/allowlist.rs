@@ -9,7 +9,11 @@ use stockade_proto::{Decision, Event, NetworkKind};
 
 /// A server on the host's loopback that answers every connection with a word.
 fn server() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    server_on("127.0.0.1")
+}
+
+fn server_on(address: &str) -> u16 {
+    let listener = TcpListener::bind((address, 0)).expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
         for stream in listener.incoming().take(8) {
@@ -78,6 +82,42 @@ fn an_address_and_port_are_open_and_their_neighbours_are_not() {
     assert!(targets.contains(&format!("127.0.0.2:{open}")), "{targets:?}");
     assert!(targets.contains(&format!("169.254.169.254:{open}")), "{targets:?}");
     assert!(ran.err().contains("to allow it"), "{ran}");
+}
+
+#[test]
+fn the_newer_protocol_is_carried_too_and_echoes_of_neither() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let world = World::new();
+    let port = server_on("::1");
+    world.profile(
+        "net",
+        &format!("extends = \"default\"\nnetwork = \"allowlist\"\n[egress]\nallow = [\"[::1]:{port}\"]\n"),
+    );
+    let script = format!(
+        r#"{TRY}
+print(get('::1', {port}, socket.AF_INET6))
+print(get('::2', {port}, socket.AF_INET6))
+print(get('127.0.0.1', {port}))
+for family, protocol, target in [(socket.AF_INET, socket.IPPROTO_ICMP, '127.0.0.1'), (socket.AF_INET6, socket.IPPROTO_ICMPV6, '::1')]:
+    for kind in [socket.SOCK_DGRAM, socket.SOCK_RAW]:
+        try:
+            s = socket.socket(family, kind, protocol)
+            s.sendto(bytes([8, 0, 0, 0, 0, 1, 0, 1]), (target, 0))
+            print('sent')
+        except OSError as e:
+            print('closed')
+"#
+    );
+    let ran = go(&world, &script);
+    let lines: Vec<String> = ran.out().lines().map(str::to_owned).collect();
+    assert_eq!(lines[0], "walrus", "{ran}");
+    assert!(lines[1..3].iter().all(|line| line.starts_with("Connection")), "{ran}");
+    assert_eq!(lines[3..], ["closed"; 4], "{ran}");
+    let result = ran.result();
+    let [traffic] = result.traffic.as_slice() else { panic!("one host: {ran}") };
+    assert_eq!((traffic.port, traffic.connections, traffic.received_bytes), (port, 1, 6), "{ran}");
 }
 
 #[test]

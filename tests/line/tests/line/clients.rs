@@ -78,6 +78,24 @@ fn curl_with_another_name_than_the_one_it_dialled() {
     assert!(!peers.log().contains("web inward"), "{}", peers.log());
 }
 
+/// What a resolver says that a name is called otherwise opens nothing: neither that other name, nor where it leads.
+#[test]
+fn an_alias_leads_where_the_address_may_be_reached() {
+    let Some(peers) = Peers::new(&["curl"]) else { return };
+    let get = |host: &str| {
+        peers.sh(&format!("curl -sS --max-time 30 http://{host}.stockade.test/file.txt || exit 7")).go()
+    };
+    let ran = get("alias").ends_with(0);
+    went_to(&ran, "alias.stockade.test");
+    let ran = get("lured").ends_with(7);
+    let blocked = &ran.result().blocked[0];
+    assert_eq!(blocked.target.to_string(), "lured.stockade.test:80", "{ran}");
+    assert!(blocked.reason.contains("127.10.0.9"), "{ran}");
+    // The other name is as closed as ever, though the address was just reached.
+    kept_from_other(&peers, &get("other").ends_with(7));
+    assert!(!peers.log().contains("web lured") && !peers.log().contains("web other"), "{}", peers.log());
+}
+
 #[test]
 fn git_over_https() {
     let Some(peers) = Peers::new(&["git"]) else { return };
