@@ -85,6 +85,10 @@ pub fn is_credential(name: &[u8]) -> bool {
             | b".credentials"
             | b".credentials.json"
             | b".npmrc"
+            // Of a whole toolchain, as `npm config -g` and `pip config --site` write them.
+            | b"npmrc"
+            | b"pip.conf"
+            | b".condarc"
             | b".yarnrc.yml"
             | b".pypirc"
             | b".netrc"
@@ -250,7 +254,7 @@ mod tests {
 
     #[test]
     fn credential_names() {
-        for name in ["credentials.toml", ".npmrc", "id_rsa", "id_ed25519.pub", ".env"] {
+        for name in ["credentials.toml", ".npmrc", "npmrc", "pip.conf", "id_rsa", "id_ed25519.pub", ".env"] {
             assert!(is_credential(name.as_bytes()), "{name}");
         }
         for name in ["cargo", "config.toml", "env", "tokenizer.json", "credentials.py"] {

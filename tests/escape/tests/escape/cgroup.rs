@@ -39,16 +39,30 @@ fn no_hierarchy_can_be_mounted() {
 #[test]
 fn its_own_group_can_t_be_changed_from_inside() {
     let sandbox = Sandbox::new();
-    let running = sandbox.start_attack("hold walrus-cgroup");
+    // It is told where its groups are, which it could not find out.
+    let waits = "echo READY; until [ -e go ]; do sleep 0.05; done; . ./go; echo OVER # walrus-cgroup";
+    let running = sandbox.start(&["sh", "-c", waits]);
     running.wait_line("READY");
     let pid = stockade_escape_tests::find_marked("walrus-cgroup").into_iter().max().expect("the command");
-    let groups = cgroup_directories(pid);
-    drop(running);
-    for group in groups {
-        let file = group.join("cgroup.procs");
-        sandbox.attack(&format!("open-write {}", file.display())).held();
-        sandbox.attack(&format!("mkdir {}/sub", group.display())).held();
+    let mut groups = cgroup_directories(pid);
+    groups.retain(|group| group.display().to_string().contains("stockade-x-"));
+    assert!(!groups.is_empty(), "it is in no group of ours");
+    let mut script = String::new();
+    for group in &groups {
+        let group = group.display();
+        script.push_str(&format!(
+            "mkdir {group}/sub && echo WON\n(echo $$ > {group}/cgroup.procs) && echo WON\n"
+        ));
+        // Who made the group can, by that name.
+        let below = format!("{group}/below");
+        std::fs::create_dir(&below).and_then(|()| std::fs::remove_dir(&below)).expect("it is ours");
     }
+    sandbox.plant("work/go.new", &script);
+    std::fs::rename(sandbox.workspace().join("go.new"), sandbox.workspace().join("go")).expect("renamed");
+    running.wait_line("OVER");
+    let ran = running.finish();
+    assert!(!ran.stdout_text().contains("WON"), "{ran}");
+    assert!(ran.stderr_text().contains("cgroup.procs"), "it was tried: {ran}");
 }
 
 #[test]

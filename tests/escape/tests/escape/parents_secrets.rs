@@ -20,10 +20,13 @@ fn arguments() {
     // Our own arguments name the workspace, the profile and the result file; a caller may have put more
     // there. None of it belongs to the command.
     let sandbox = Sandbox::new();
-    sandbox.attack(&format!("scan-proc {}", reversed("result.json"))).held();
-    sandbox.attack(&format!("scan-proc {}", reversed("--profile"))).held();
-    let _victim = stockade_escape_tests::Victim::start(&sandbox);
-    sandbox.bare(&format!("scan-proc {}", reversed("walrus"))).won();
+    // Whoever looks without walls sees them: of this one, which goes on.
+    let running = sandbox.start_attack("hold walrus-arguments");
+    running.wait_line("READY");
+    for word in ["result.json", "--profile"] {
+        sandbox.attack(&format!("scan-proc {}", reversed(word))).held();
+        sandbox.bare(&format!("scan-proc {}", reversed(word))).won();
+    }
 }
 
 #[test]
