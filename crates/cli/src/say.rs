@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stockade_executor::Abort;
-use stockade_proto::{Blocked, Code, ExecutionResult, Outcome, PublishedPort};
+use stockade_proto::{Blocked, Code, ExecutionResult, Outcome, PublishedPort, Unreached};
 
 const BOLD_RED: &str = "\x1b[1;31m";
 const BOLD: &str = "\x1b[1m";
@@ -82,14 +82,17 @@ pub(crate) fn outcome(result: &ExecutionResult) {
         warning(&format!("{} background process(es) were ended with the command", result.leaked_descendants));
     }
     blocked(&result.blocked);
+    unreached(&result.unreached);
     for fault in &result.cleanup_faults {
         warning(&format!("clean-up: {fault}"));
     }
 }
 
+/// Lines of each kind in the footer.
+const SHOWN: usize = 5;
+
 /// The footer: what was refused, why, and what to write to allow it. A long list is for `--json`.
 fn blocked(blocked: &[Blocked]) {
-    const SHOWN: usize = 5;
     for entry in blocked.iter().take(SHOWN) {
         let times = if entry.count > 1 { format!(" ({} times)", entry.count) } else { String::new() };
         warning(&format!("blocked {} {}{times}: {}", entry.operation, entry.target, entry.reason));
@@ -101,6 +104,17 @@ fn blocked(blocked: &[Blocked]) {
     }
     if blocked.len() > SHOWN {
         warning(&format!("and {} more; --json lists them all", blocked.len() - SHOWN));
+    }
+}
+
+/// Inside it looked like any connection that fails: who reads this has no other way to know that no wall was in it.
+fn unreached(unreached: &[Unreached]) {
+    for Unreached { host, port, reason, count } in unreached.iter().take(SHOWN) {
+        let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+        warning(&format!("{host}:{port} is allowed, and this host could not reach it{times}: {reason}"));
+    }
+    if unreached.len() > SHOWN {
+        warning(&format!("and {} more; --json lists them all", unreached.len() - SHOWN));
     }
 }
 

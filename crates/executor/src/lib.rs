@@ -96,6 +96,7 @@ pub fn execute(ready: Ready, execution: &str, io: Io<'_>, watch: &Watch<'_>) -> 
         enforcement: enforcement::proven(planned, supervised.started),
         blocked: supervised.seen.blocked,
         traffic: supervised.seen.traffic,
+        unreached: supervised.seen.unreached,
         published,
         cleanup_faults,
     };

@@ -41,6 +41,11 @@ pub fn result(redactor: &Redactor, mut result: ExecutionResult) -> ExecutionResu
     for traffic in &mut result.traffic {
         traffic.host = text(redactor, &traffic.host);
     }
+    for unreached in &mut result.unreached {
+        for words in [&mut unreached.host, &mut unreached.reason] {
+            *words = text(redactor, words);
+        }
+    }
     result
 }
 

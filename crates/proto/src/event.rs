@@ -74,6 +74,17 @@ pub struct Blocked {
     pub count: u64,
 }
 
+/// A target that is allowed, and that nothing came of: no wall refused it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Unreached {
+    pub host: String,
+    pub port: u16,
+    /// What the host's resolver or the network said last.
+    pub reason: String,
+    pub count: u64,
+}
+
 /// Bytes per host, both directions, as the sandbox sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -19,7 +19,7 @@ mod socket;
 pub use bytes::Bytes;
 pub use code::{Code, CodeRow, Fault, Origin, Refusal, exit};
 pub use egress::{EgressPlan, Publish, PublishedPort, Target, TargetHost};
-pub use event::{Blocked, Event, HostTraffic, NetworkKind, NetworkOp, UnixSocketOp};
+pub use event::{Blocked, Event, HostTraffic, NetworkKind, NetworkOp, UnixSocketOp, Unreached};
 pub use layer::{Enforcement, Layer, Layers, Requirement, State};
 pub use outcome::{Cancel, ExecutionResult, LimitKind, Outcome, StreamTotals, Usage};
 pub use path::is_plain;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::code::exit;
-use crate::{Blocked, Bytes, Enforcement, HostTraffic, PublishedPort};
+use crate::{Blocked, Bytes, Enforcement, HostTraffic, PublishedPort, Unreached};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -121,6 +121,9 @@ pub struct ExecutionResult {
     pub blocked: Vec<Blocked>,
     /// What went through the allowlist, per host and port.
     pub traffic: Vec<HostTraffic>,
+    /// What the allowlist lets through and the host did not reach.
+    #[serde(default)]
+    pub unreached: Vec<Unreached>,
     /// Ports inside that the host's loopback reached while it ran.
     pub published: Vec<PublishedPort>,
     /// Failures of our own clean-up. They stand beside the outcome, never in its place.

@@ -192,7 +192,8 @@ network = "allowlist"
 
 [egress]
 allow = ["files.stockade.test", "git.stockade.test", "pip.stockade.test", "npm.stockade.test",
-         "crates.stockade.test", "inward.stockade.test", "alias.stockade.test", "lured.stockade.test", "127.10.0.1"]
+         "crates.stockade.test", "inward.stockade.test", "alias.stockade.test", "lured.stockade.test", "gone.stockade.test",
+         "files.stockade.test:81", "127.10.0.1", "127.10.0.1:81"]
 "#;
 
 /// A script that has to succeed, on the host.

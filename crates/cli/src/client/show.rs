@@ -80,6 +80,10 @@ fn rendered(execution: &Execution, now: i64) -> String {
             let host = clean(&traffic.host);
             sheet.line("reached", &format!("{host}:{}: {sent} sent, {received} received", traffic.port));
         }
+        for unreached in &result.unreached {
+            let (host, reason) = (clean(&unreached.host), clean(&unreached.reason));
+            sheet.line("unreached", &format!("{host}:{}: {reason}", unreached.port));
+        }
         result.cleanup_faults.iter().for_each(|fault| sheet.line("clean-up", &clean(fault)));
     }
     sheet.0
@@ -221,6 +225,7 @@ pub(in crate::client) mod tests {
                 sent_bytes: 100,
                 received_bytes: 2048,
             }],
+            unreached: Vec::new(),
             published: Vec::new(),
             cleanup_faults: vec!["a cgroup stays".into()],
         }

@@ -209,6 +209,7 @@ mod tests {
                 enforcement: Vec::new(),
                 blocked: Vec::new(),
                 traffic: Vec::new(),
+                unreached: Vec::new(),
                 published: Vec::new(),
                 cleanup_faults: Vec::new(),
             },

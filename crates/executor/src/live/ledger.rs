@@ -11,7 +11,7 @@ use stockade_egress::HandedOut;
 use stockade_policy::{SocketAddress, SocketVerdict, guidance_for_host, guidance_for_socket, socket_reason};
 use stockade_proto::{
     Blocked, Bytes, Decision, Event, Layer, Network, NetworkKind, NetworkOp, Plan, SocketOperation,
-    SocketRule, UnixSocketOp,
+    SocketRule, UnixSocketOp, Unreached,
 };
 use stockade_sockets::{Outward, Transport};
 
@@ -74,6 +74,7 @@ struct Written {
     blocked: Vec<Blocked>,
     /// Denials of further targets.
     others: u64,
+    unreached: Vec<Unreached>,
     lines: Vec<u8>,
     /// Events that found no room.
     lost: u64,
@@ -129,6 +130,10 @@ impl Ledger {
         blocked
     }
 
+    pub(super) fn unreached(&self) -> Vec<Unreached> {
+        std::mem::take(&mut self.written().unreached)
+    }
+
     pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -153,6 +158,11 @@ impl Ledger {
 
     fn record(&self, event: &Event, blocked: Option<Blocked>) {
         let mut written = self.written();
+        if let Event::NetworkOp(op) = event
+            && let (Decision::Allow, Some(port), Some(reason)) = (op.decision, op.port, &op.detail)
+        {
+            written.miss(&op.host, port, reason);
+        }
         match serde_json::to_vec(event) {
             Ok(line) if written.lines.len() + line.len() < MOST_WAITING => {
                 written.lines.extend_from_slice(&line);
@@ -200,6 +210,17 @@ impl Ledger {
 }
 
 impl Written {
+    fn miss(&mut self, host: &str, port: u16, reason: &str) {
+        let same = |known: &&mut Unreached| known.host == host && known.port == port;
+        if let Some(known) = self.unreached.iter_mut().find(same) {
+            known.count += 1;
+            reason.clone_into(&mut known.reason);
+        } else if self.unreached.len() < MOST_BLOCKED {
+            let (host, reason) = (host.to_owned(), reason.to_owned());
+            self.unreached.push(Unreached { host, port, reason, count: 1 });
+        }
+    }
+
     fn block(&mut self, blocked: Blocked) {
         let same = |known: &&mut Blocked| {
             known.operation == blocked.operation

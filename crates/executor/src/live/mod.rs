@@ -14,7 +14,7 @@ use std::time::Duration;
 use stockade_charge::Charge;
 use stockade_egress::{Allow, Config as EgressConfig, Egress, HostResolver, Inside, Published};
 use stockade_launch::Offer;
-use stockade_proto::{Blocked, EgressPlan, HostTraffic, Network, Plan};
+use stockade_proto::{Blocked, EgressPlan, HostTraffic, Network, Plan, Unreached};
 use stockade_sockets::{Config as SocketConfig, Prepared, Sandbox, Supervisor};
 
 use crate::Abort;
@@ -44,6 +44,7 @@ pub(crate) struct Live {
 pub(crate) struct Seen {
     pub(crate) blocked: Vec<Blocked>,
     pub(crate) traffic: Vec<HostTraffic>,
+    pub(crate) unreached: Vec<Unreached>,
     pub(crate) faults: Vec<String>,
     /// A socket was where others may have found it.
     pub(crate) found: bool,
@@ -204,6 +205,7 @@ impl Live {
         }
         seen.traffic = self.egress.take().map(Egress::stop).unwrap_or_default();
         seen.blocked = self.ledger.blocked();
+        seen.unreached = self.ledger.unreached();
         seen
     }
 }

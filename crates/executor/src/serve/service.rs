@@ -273,6 +273,7 @@ fn fitting(mut ended: Ended) -> Result<Text, Error> {
     ended.result.command.clear();
     ended.result.blocked.truncate(MOST_BLOCKED);
     ended.result.traffic.truncate(MOST_BLOCKED);
+    ended.result.unreached.truncate(MOST_BLOCKED);
     text(&ended)
 }
 

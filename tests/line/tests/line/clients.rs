@@ -78,6 +78,24 @@ fn curl_with_another_name_than_the_one_it_dialled() {
     assert!(!peers.log().contains("web inward"), "{}", peers.log());
 }
 
+/// A name that the resolver does not know, and a server that is not there: no wall is in the way, and that is said.
+#[test]
+fn what_is_allowed_and_not_there_is_told() {
+    let Some(peers) = Peers::new(&["curl"]) else { return };
+    let script = "for at in gone.stockade.test gone.stockade.test files.stockade.test:81; do \
+                  curl -sS --max-time 30 http://$at/file.txt && exit 1; done; exit 7";
+    let ran = peers.sh(script).go().ends_with(7);
+    let result = ran.result();
+    assert!(result.blocked.is_empty(), "{ran}");
+    let told: Vec<_> = result.unreached.iter().map(|one| (one.host.as_str(), one.port, one.count)).collect();
+    assert_eq!(told, [("gone.stockade.test", 80, 2), ("files.stockade.test", 81, 1)], "{ran}");
+    assert!(result.unreached[0].reason.contains("can't be resolved"), "{ran}");
+    assert!(result.unreached[1].reason.contains("can't connect"), "{ran}");
+    let footer =
+        "gone.stockade.test:80 is allowed, and this host could not reach it (2 times): can't be resolved";
+    assert!(ran.err().contains(footer), "{ran}");
+}
+
 /// What a resolver says that a name is called otherwise opens nothing: neither that other name, nor where it leads.
 #[test]
 fn an_alias_leads_where_the_address_may_be_reached() {
