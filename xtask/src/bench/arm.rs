@@ -22,6 +22,8 @@ pub(super) struct Arm {
     pub(super) name: String,
     program: PathBuf,
     arguments: Vec<OsString>,
+    /// Where its profiles are, if they are the benchmark's own.
+    config: Option<PathBuf>,
 }
 
 impl Arm {
@@ -32,12 +34,17 @@ impl Arm {
         arguments: impl IntoIterator<Item = A>,
     ) -> Self {
         let arguments = arguments.into_iter().map(Into::into).collect();
-        Self { name: name.into(), program: program.into(), arguments }
+        Self { name: name.into(), program: program.into(), arguments, config: None }
+    }
+
+    pub(super) fn configured(self, config: PathBuf) -> Self {
+        Self { config: Some(config), ..self }
     }
 
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(own_environment()).stdin(Stdio::null());
+        command.envs(self.config.iter().map(|config| ("XDG_CONFIG_HOME", config)));
         command
     }
 
@@ -84,6 +91,15 @@ pub(super) fn sandboxed(name: &str, subject: &Subject, profile: &str, rest: &[&s
     words.extend(["--workspace".into(), subject.workspace().into()]);
     words.extend(rest.iter().map(Into::into));
     Arm::new(name, &subject.stockade, words)
+}
+
+/// A profile in a configuration of the benchmark's own, which it returns.
+pub(super) fn profile(subject: &Subject, name: &str, text: &str) -> Result<PathBuf> {
+    let home = subject.place.path().join("config");
+    let profiles = home.join("stockade/profiles");
+    std::fs::create_dir_all(&profiles).context("can't make a place for a profile")?;
+    std::fs::write(profiles.join(format!("{name}.toml")), text).context("can't write a profile")?;
+    Ok(home)
 }
 
 #[cfg(test)]

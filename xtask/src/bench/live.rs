@@ -3,14 +3,14 @@
 //! between the same two programs.
 
 use super::Subject;
-use super::arm::Arm;
+use super::arm::{Arm, profile};
 use super::table::{Bar, Row, Unit};
 use crate::process;
 use crate::workspace::{Workspace, cargo};
 use anyhow::{Context, Result, bail};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -127,35 +127,24 @@ fn pulled(mut command: Command) -> Result<f64> {
     }
 }
 
-/// A profile that opens one address, in a configuration of the benchmark's own.
-fn profile(place: &Path, open: SocketAddr) -> Result<PathBuf> {
-    let home = place.join("config");
-    let profiles = home.join("stockade/profiles");
-    std::fs::create_dir_all(&profiles).context("can't make a place for a profile")?;
-    let text = format!("extends = \"build\"\nnetwork = \"allowlist\"\n[egress]\nallow = [\"{open}\"]\n");
-    std::fs::write(profiles.join(format!("{PROFILE}.toml")), text).context("can't write a profile")?;
-    Ok(home)
-}
-
 pub(super) fn egress(subject: &Subject, quick: bool) -> Result<Vec<Row>> {
     let (bytes, rounds) = if quick { (QUICK_BYTES, QUICK_ROUNDS) } else { (BYTES, ROUNDS) };
     let source = source(bytes)?;
     let proxy = plain_proxy(source)?;
     let client = client(subject)?;
-    let config = profile(subject.place.path(), source)?;
+    let text = format!("extends = \"build\"\nnetwork = \"allowlist\"\n[egress]\nallow = [\"{source}\"]\n");
+    let config = profile(subject, PROFILE, &text)?;
     let words = |address: SocketAddr| ["bench".to_owned(), "--pull".to_owned(), address.to_string()];
     let outside = Arm::new("plain proxy", &client, words(proxy));
     let mut inside: Vec<String> = ["run", "--profile", PROFILE, "--workspace"].map(str::to_owned).to_vec();
     inside.push(subject.workspace().to_string_lossy().into_owned());
     inside.extend(["--".to_owned(), client.to_string_lossy().into_owned()]);
     inside.extend(words(source));
-    let inside = Arm::new("allowlist", &subject.stockade, inside);
+    let inside = Arm::new("allowlist", &subject.stockade, inside).configured(config);
     let (mut plain, mut walled) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         plain.push(pulled(outside.command())?);
-        let mut command = inside.command();
-        command.env("XDG_CONFIG_HOME", &config);
-        walled.push(pulled(command)?);
+        walled.push(pulled(inside.command())?);
     }
     let middle = |values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);

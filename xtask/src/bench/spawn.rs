@@ -2,7 +2,7 @@
 //! of the machine and the kernel's late clean-up of namespaces fall on all of them alike.
 
 use super::Subject;
-use super::arm::{Arm, DEFAULT, sandboxed};
+use super::arm::{Arm, DEFAULT, profile, sandboxed};
 use super::table::{Bar, Row, Unit};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
@@ -38,7 +38,26 @@ fn floor(subject: &Subject) -> Arm {
     Arm::new("the barest sandbox: a program that makes such walls and nothing else", &subject.floor, words)
 }
 
-fn entries(subject: &Subject, peers: &[Arm]) -> Vec<Entry> {
+/// The same command under rules of a person's own, as many as there are in a long profile; and without the wall that they are for.
+fn ruled(subject: &Subject) -> Result<[Arm; 2]> {
+    let mut rules = "extends = \"default\"\n".to_owned();
+    for nth in 0..10 {
+        rules.push_str(&format!(
+            "[[unix_sockets]]\nname = \"rule-{nth}\"\npaths = [\"/run/service-{nth}/*.sock\", \"@service-{nth}-*\"]\n\
+             operations = [\"connect\"]\ndecision = \"deny\"\n"
+        ));
+    }
+    let without = "extends = \"default\"\n[layers]\nsockets = \"off\"\n";
+    let config = profile(subject, "bench-rules", &rules)?;
+    profile(subject, "bench-no-rules", without)?;
+    let arm = |what: &str, profile| {
+        let name = format!("`stockade run -- /bin/true`, {what}");
+        sandboxed(&name, subject, profile, &["--", "/bin/true"]).configured(config.clone())
+    };
+    Ok([arm("ten socket rules more", "bench-rules"), arm("without the socket wall", "bench-no-rules")])
+}
+
+fn entries(subject: &Subject, peers: &[Arm]) -> Result<Vec<Entry>> {
     let run = |name: &str, rest: &[&str]| sandboxed(name, subject, DEFAULT, rest);
     let shell: Vec<&str> = std::iter::once("--").chain(SHELL).collect();
     let mut entries = vec![
@@ -67,12 +86,15 @@ fn entries(subject: &Subject, peers: &[Arm]) -> Vec<Entry> {
             bar: None,
         },
     ];
+    let [rules, none] = ruled(subject)?;
+    entries.push(Entry { arm: rules, base: Some(RAW), bar: Some(Bar::most("P1", P1)) });
+    entries.push(Entry { arm: none, base: Some(RAW), bar: None });
     entries.extend(peers.iter().map(|arm| Entry { arm: arm.clone(), base: Some(RAW), bar: None }));
-    entries
+    Ok(entries)
 }
 
 pub(super) fn measure(subject: &Subject, peers: &[Arm], quick: bool) -> Result<Vec<Row>> {
-    let entries = entries(subject, peers);
+    let entries = entries(subject, peers)?;
     for entry in &entries {
         entry.arm.works().with_context(|| entry.arm.name.clone())?;
     }
