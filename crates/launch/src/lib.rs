@@ -30,7 +30,7 @@ pub const CONTROL_FD: i32 = 3;
 pub const GROUND_FD: i32 = 4;
 
 /// The limit on core dumps, as resource and value. What crashes would be written, or fed to a handler, by the host's core_pattern, outside
-/// every wall. At zero, files are not written and handlers are fed all the same; at one byte the kernel does neither.
+/// every wall. At zero, files are not written and handlers are fed all the same; at one byte the kernel starts none.
 pub const NO_CORE: (u32, u64) = (4, 1);
 
 /// The kernel takes at most 253 fds in one SCM_RIGHTS message; a plan with more binds is refused.

@@ -61,7 +61,7 @@ const WRITE: u64 = 0b10;
 const HANDLED: u64 = 0x1fff;
 
 /// Instructions of the filter `default`.
-const FILTER: usize = 154;
+const FILTER: usize = 164;
 
 /// What the command's process needs, which has our memory.
 struct Shared {

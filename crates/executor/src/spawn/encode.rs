@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use stockade_launch::{MAX_DONATIONS, MAX_INSIDE, MAX_OFFERED, MountStep, NO_CORE, Sink, Writer, wall};
+use stockade_launch::{MAX_DONATIONS, MAX_INSIDE, MAX_OFFERED, MountStep, Sink, Writer, wall};
 use stockade_policy::{Ground, Separation};
 use stockade_proto::{Bytes, Code, Fault, Mode, Mount, MountKind, Network, Plan, Refusal, Requirement};
 
@@ -283,7 +283,7 @@ fn write_mount(writer: &mut Writer<'_, Buffer>, mount: &Mount, given: Given) -> 
 }
 
 fn rlimits(plan: &Plan, given: Given) -> Vec<(u32, u64)> {
-    let mut rlimits = vec![NO_CORE];
+    let mut rlimits = Vec::new();
     if let Some(bytes) = plan.limits.file_size_bytes {
         rlimits.push((RLIMIT_FSIZE, bytes));
     }

@@ -1,19 +1,22 @@
-//! Installs the system call filter and, where it traps calls, offers its listener: at once, or, by an init that waits for its
+//! Sets the limit on core dumps, which the filter keeps; installs the system call filter and, where it traps calls, offers its listener: at once, or, by an init that waits for its
 //! order, together with the word that its walls stand. Nothing that it traps is called before the executor has taken that.
 
 use stockade_launch::NO_CORE;
-use stockade_nolibc::{install_filter, install_supervised_filter, set_rlimit, socket_diagnosis};
+use stockade_nolibc::{Errno, install_filter, install_supervised_filter, set_rlimit, socket_diagnosis};
 
 use crate::context::{About, Context, Failure};
 
 pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     let launch = context.launch()?;
+    let (resource, value) = NO_CORE;
+    match set_rlimit(resource, value) {
+        // From here on the filter answers for this one, and nothing changes it any more. A caller whose own limit is zero can't raise it.
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(errno) => return Err(errno.into()),
+    }
     if launch.filter.is_empty() {
         return Ok(());
     }
-    // From here on the filter answers for this one, and nothing changes it any more.
-    let (resource, value) = NO_CORE;
-    set_rlimit(resource, value)?;
     if !launch.is_supervised {
         install_filter(launch.filter)?;
         return Ok(());
