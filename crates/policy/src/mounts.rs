@@ -231,10 +231,10 @@ impl<'r> Layout<'r> {
         for Match { path, is_dir } in &report.deny {
             raise(&mut guards, path.clone(), Guard::Mask { is_dir: *is_dir }, "denied by the profile");
         }
+        for path in &report.deny_in_place {
+            self.pin_above(&mut guards, path);
+        }
         if self.is_writable() {
-            for path in &report.deny_in_place {
-                self.pin_above(&mut guards, path);
-            }
             for path in report
                 .deny_write
                 .iter()
@@ -269,12 +269,16 @@ impl<'r> Layout<'r> {
 
     /// A renamed parent would take the protected path with it and leave its name free for a forgery.
     fn pin_above(&self, guards: &mut BTreeMap<Bytes, (Guard, &'static str)>, path: &Bytes) {
-        let workspace = self.report.workspace.path.as_path();
-        let roots = match &self.report.git {
-            GitFacts::Worktree { common, .. } => [workspace, common.path.as_path()],
-            GitFacts::Absent | GitFacts::Directory | GitFacts::Unverified { .. } => [workspace, workspace],
+        let common = match &self.report.git {
+            GitFacts::Worktree { common, .. } => Some(common),
+            GitFacts::Absent | GitFacts::Directory | GitFacts::Unverified { .. } => None,
         };
-        let Some(root) = roots.into_iter().find(|root| path.as_path().starts_with(root)) else { return };
+        let own = common.into_iter().chain([&self.report.workspace]).filter(|_| self.is_writable());
+        let extras = self.report.extras.iter().filter(|extra| extra.needed.writable);
+        let roots = own.chain(extras.filter_map(|extra| extra.object.as_ref()));
+        // Mounts that can be written; the innermost holds it. Elsewhere nothing can be moved.
+        let above = roots.map(|root| root.path.as_path()).filter(|root| path.as_path().starts_with(root));
+        let Some(root) = above.max_by_key(|root| root.as_os_str().len()) else { return };
         for parent in path.as_path().ancestors().skip(1).take_while(|parent| *parent != root) {
             raise(guards, Bytes::from(parent), Guard::Pin, "holds a protected path in its place");
         }

@@ -32,9 +32,13 @@ pub(super) fn denials(needs: &Needs, report: &mut HostReport) -> Result<(), Refu
     let root = open_directory(report.workspace.path.as_path())
         .map_err(|errno| unreadable(&report.workspace.path, errno))?;
     for glob in needs.deny.literals() {
-        if let Literal::Found(found) = literal(&root, report, glob.path()) {
-            report.deny_in_place.push(found.path.clone());
-            report.deny.push(found);
+        match literal(&root, report, glob.path()) {
+            Literal::Found(found) => {
+                report.deny_in_place.push(found.path.clone());
+                report.deny.push(found);
+            }
+            Literal::Unknown(errno) => return Err(unknown(report, glob.path(), errno)),
+            Literal::Outside | Literal::Absent => {}
         }
     }
     for glob in needs.deny_write.literals() {
@@ -42,6 +46,7 @@ pub(super) fn denials(needs: &Needs, report: &mut HostReport) -> Result<(), Refu
         match literal(&root, report, glob.path()) {
             Literal::Found(found) if found.path.as_path() == path => report.deny_write.push(found),
             Literal::Found(_) | Literal::Outside => return Err(planted(&path)),
+            Literal::Unknown(errno) => return Err(unknown(report, glob.path(), errno)),
             Literal::Absent if glob.is_dir && path.parent().is_some_and(Path::is_dir) => {
                 report
                     .absent
@@ -67,6 +72,19 @@ enum Literal {
     /// A symlink that leads out of the workspace, where it shows nothing.
     Outside,
     Absent,
+    /// Somebody has shut the way to it. From inside its owner could open that again.
+    Unknown(Errno),
+}
+
+fn unknown(report: &HostReport, path: &str, errno: Errno) -> Refusal {
+    Refusal::new(
+        Code::WorkspaceMissing,
+        format!(
+            "`{path}` in the workspace `{}` is denied, and can't be looked for: {errno}",
+            report.workspace.path
+        ),
+        "make the directories on the way to it searchable (chmod u+rx), or take the glob out of the profile",
+    )
 }
 
 fn literal(root: &OwnedFd, report: &HostReport, path: &str) -> Literal {
@@ -75,10 +93,11 @@ fn literal(root: &OwnedFd, report: &HostReport, path: &str) -> Literal {
         Ok(fd) => match rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(kind) if kind.is_symlink() => through_link(report, &whole),
             Ok(kind) => Literal::Found(Match { path: Bytes::from(whole), is_dir: kind.is_dir() }),
-            Err(_) => Literal::Absent,
+            Err(errno) => Literal::Unknown(errno),
         },
         Err(Errno::LOOP | Errno::XDEV) => through_link(report, &whole),
-        Err(_) => Literal::Absent,
+        Err(Errno::NOENT | Errno::NOTDIR) => Literal::Absent,
+        Err(errno) => Literal::Unknown(errno),
     }
 }
 
@@ -168,11 +187,15 @@ fn record(hit: Hit, report: &mut HostReport) {
         return;
     }
     match through_link(report, &path) {
-        Literal::Found(found) if hit.denied => report.deny.push(found),
+        Literal::Found(found) if hit.denied => {
+            // Nothing but the link's name leads there.
+            report.deny_in_place.push(found.path.clone());
+            report.deny.push(found);
+        }
         Literal::Found(_) => report.warnings.push(format!(
             "`{}` is a symbolic link, so it can't be protected from changes",
             Bytes::from(path)
         )),
-        Literal::Outside | Literal::Absent => {}
+        Literal::Outside | Literal::Absent | Literal::Unknown(_) => {}
     }
 }

@@ -85,6 +85,8 @@ fn by_moving_it_for_the_next_execution() {
         ("rename ./sub ./other", "read ./other/deep/key", Some("sub/deep/key")),
         ("rename ./sub/deep ./deep", "read ./deep/key", Some("sub/*/k*")),
         ("mkdir ./a , rename ./sub ./a/sub", "read ./a/sub/deep/key", Some("sub/deep/key")),
+        ("chmod ./sub 444", "chmod ./sub 755 , read ./sub/deep/key", Some("sub/deep/key")),
+        ("chmod ./sub 0", "chmod ./sub 755 , read ./sub/deep/key", Some("sub/*/k*")),
     ];
     let world = |glob: Option<&str>| {
         let sandbox = with_env();
@@ -103,6 +105,30 @@ fn by_moving_it_for_the_next_execution() {
         open.run_bare(first);
         assert_eq!(open.bare(second).won(), SECRET, "{first}, then {second} does not work without walls");
     }
+}
+
+/// The same, where the workspace itself can't be written but a part of it can.
+#[test]
+fn by_moving_it_in_a_part_that_may_be_written() {
+    let world = || {
+        let sandbox = Sandbox::new();
+        sandbox.plant("work/out/deep/key", SECRET);
+        sandbox.profile_with(|base| {
+            let out = base.join("work/out");
+            format!("fs = \"workspace-readonly\"\nwritable = [{out:?}]\ndeny = [\"out/deep/key\"]\n")
+        })
+    };
+    let (first, second) = ("rename ./out/deep ./out/moved", "read ./out/moved/key");
+    let walled = world();
+    walled.run_attack(first);
+    let ran = walled.run_attack(second);
+    assert!(!ran.stdout_text().contains("walrus"), "{ran}");
+    // What else is there can be moved.
+    walled.plant("work/out/free/file", "x");
+    assert!(walled.attack("rename ./out/free ./out/moved").is_won());
+    let open = world();
+    open.run_bare(first);
+    assert_eq!(open.bare(second).won(), SECRET);
 }
 
 #[test]
