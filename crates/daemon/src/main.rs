@@ -165,11 +165,13 @@ async fn live(
                 systemd::reloading();
                 let status = match reread() {
                     Ok(settings) => {
-                        logging.set_level(settings.level);
                         // Signals are heard while the last ones are taken up: the second that says stop means at once.
                         match reload.try_send(settings.config) {
-                            Ok(()) => info!("reloaded"),
-                            Err(_) => warn!("too many reloads at once: this one changes nothing"),
+                            Ok(()) => {
+                                logging.set_level(settings.level);
+                                info!("reloaded");
+                            }
+                            Err(_) => warn!("too many reloads at once: this one changes nothing; send it again"),
                         }
                         "serving"
                     }

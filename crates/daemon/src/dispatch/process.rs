@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 use stockade_proto::install;
 use stockade_proto::link::{self, Greeting, Hello, Started, VERSION, method};
-use stockade_rpc::{Connection, Context, Error, Framing, Limits, Params, Peer, Service, Speak};
+use stockade_rpc::{CallError, Connection, Context, Error, Framing, Limits, Params, Peer, Service, Speak};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -33,7 +33,9 @@ const LEAVING: Duration = Duration::from_secs(15);
 /// How often it is asked whether it is there, and how long it may take to say so: it answers in milliseconds under any load of its
 /// own. One that stands still would keep the seats of everything that it was given.
 const ASKED_EVERY: Duration = Duration::from_secs(5);
-const STANDS_STILL: Duration = Duration::from_secs(15);
+const STANDS_STILL: Duration = Duration::from_secs(10);
+/// Times in a row: a machine that was paused as a whole finds its clocks ahead of what it had to say.
+const UNANSWERED: u32 = 2;
 
 /// Variables of the daemon's that an executor may know, and through it the profile's own allowlist.
 const PASSED: [&str; 16] = [
@@ -177,14 +179,20 @@ impl Running {
     }
 }
 
-/// Stopped, or caught in the kernel. Comes back when nothing is to be expected of it any more; what it runs dies with it.
+/// Stopped, or at something that does not end. Comes back when nothing is to be expected of it any more; what it runs dies with it.
 async fn until_it_stands_still(peer: &Peer) {
-    loop {
+    let mut unanswered = 0;
+    while unanswered < UNANSWERED {
         tokio::time::sleep(ASKED_EVERY).await;
-        if let Err(reason) = peer.call(method::PING, &json!({}), STANDS_STILL).await {
-            return error!("the executor does not say that it is there, and is started again: {reason}");
+        match peer.call(method::PING, &json!({}), STANDS_STILL).await {
+            Err(CallError::TimedOut { .. }) => unanswered += 1,
+            // That is seen by others, who give it time to leave.
+            Err(CallError::Closed) => return std::future::pending().await,
+            // Whatever it says, it says something; and what we could not ask says nothing about it.
+            Ok(_) | Err(_) => unanswered = 0,
         }
     }
+    error!("the executor does not say that it is there, and is started again");
 }
 
 /// Whenever they change. Only comes back if they were not taken.
