@@ -102,7 +102,9 @@ pub(crate) fn prepare(fresh: bool) -> Result<Base> {
         remove(&directory)?;
         build(&mirror, &recipe, &directory)?;
     }
-    Ok(Base { directory })
+    let base = Base { directory };
+    emulator::fetch(&mirror, &cache.join("unfinished"), &base.emulator())?;
+    Ok(base)
 }
 
 fn build(mirror: &Mirror, recipe: &str, directory: &Path) -> Result<()> {
@@ -141,7 +143,6 @@ fn build(mirror: &Mirror, recipe: &str, directory: &Path) -> Result<()> {
         fs::copy(&each.image, &image).with_context(|| format!("can't copy {}", each.image.display()))?;
     }
     image(&root, &base.image(), IMAGE_SIZE)?;
-    emulator::fetch(mirror, &scratch, &base.emulator())?;
     remove(&scratch)?;
     write(&unfinished.join("recipe"), recipe)?;
     fs::rename(&unfinished, directory).with_context(|| format!("can't rename to {}", directory.display()))?;

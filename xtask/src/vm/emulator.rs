@@ -21,10 +21,10 @@ pub(crate) fn recipe(suite: &str) -> String {
     format!("emulator of {}\n", if suite == OLD { NEWER } else { suite })
 }
 
-/// Puts a newer emulator into `into`, if this machine's own is old. Where it can't be had, or does not run here, that is said, and
-/// the guests take longer.
+/// Puts a newer emulator into `into`, if this machine's own is old and none is there. Where it can't be had, or does not run here,
+/// that is said, the guests take longer, and the next time it is tried again.
 pub(crate) fn fetch(mirror: &Mirror, scratch: &Path, into: &Path) -> Result<()> {
-    if mirror.suite != OLD {
+    if mirror.suite != OLD || into.exists() {
         return Ok(());
     }
     let fetched = PrivateApt::open(&scratch.join("apt-emulator"), mirror, NEWER).and_then(|apt| {
@@ -35,9 +35,15 @@ pub(crate) fn fetch(mirror: &Mirror, scratch: &Path, into: &Path) -> Result<()> 
         println!(
             "vm: guests take twice as long, on this machine's own qemu, because of the newer one: {error:#}"
         );
-        if into.exists() {
-            std::fs::remove_dir_all(into).with_context(|| format!("can't remove {}", into.display()))?;
-        }
+        remove(into)?;
+    }
+    remove(scratch)
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        std::fs::remove_dir_all(directory)
+            .with_context(|| format!("can't remove {}", directory.display()))?;
     }
     Ok(())
 }
