@@ -41,7 +41,9 @@ impl Actor {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
         };
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while !std::fs::read_dir(&status).unwrap().all(|task| task.is_ok_and(stands)) {
+            assert!(std::time::Instant::now() < end, "it does not stand still");
             std::thread::yield_now();
         }
     }

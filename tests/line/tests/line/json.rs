@@ -38,6 +38,7 @@ fn every_field_is_there_and_true() {
             "stdout",
             "traffic",
             "truncated",
+            "unreached",
             "usage",
         ]
     );
