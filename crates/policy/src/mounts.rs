@@ -199,8 +199,8 @@ impl<'r> Layout<'r> {
         }
     }
 
-    /// Extra paths, a worktree's repository and the workspace, parents first.
-    fn shared(&mut self) {
+    /// Extra paths, a worktree's repository and the workspace, each with whether it can be written and why it is there.
+    fn shares(&self) -> Vec<(&'r Object, bool, &'static str)> {
         let report = self.report;
         let writable = self.is_writable();
         let mut shared: Vec<(&Object, bool, &'static str)> =
@@ -216,6 +216,12 @@ impl<'r> Layout<'r> {
         {
             shared.push((common, writable, "the repository of this worktree"));
         }
+        shared
+    }
+
+    /// Parents first.
+    fn shared(&mut self) {
+        let mut shared = self.shares();
         shared.sort_by(|a, b| a.0.path.cmp(&b.0.path));
         let mapped = self.identity.is_mapped();
         for (object, writable, reason) in shared {
@@ -269,16 +275,11 @@ impl<'r> Layout<'r> {
 
     /// A renamed parent would take the protected path with it and leave its name free for a forgery.
     fn pin_above(&self, guards: &mut BTreeMap<Bytes, (Guard, &'static str)>, path: &Bytes) {
-        let common = match &self.report.git {
-            GitFacts::Worktree { common, .. } => Some(common),
-            GitFacts::Absent | GitFacts::Directory | GitFacts::Unverified { .. } => None,
-        };
-        let own = common.into_iter().chain([&self.report.workspace]).filter(|_| self.is_writable());
-        let extras = self.report.extras.iter().filter(|extra| extra.needed.writable);
-        let roots = own.chain(extras.filter_map(|extra| extra.object.as_ref()));
-        // Mounts that can be written; the innermost holds it. Elsewhere nothing can be moved.
-        let above = roots.map(|root| root.path.as_path()).filter(|root| path.as_path().starts_with(root));
-        let Some(root) = above.max_by_key(|root| root.as_os_str().len()) else { return };
+        // The outermost mount that holds it, of those that can be written: elsewhere nothing can be moved.
+        let writable = self.shares().into_iter().filter(|(_, writable, _)| *writable);
+        let roots = writable.map(|(object, ..)| object.path.as_path());
+        let holds = roots.filter(|root| path.as_path().starts_with(root));
+        let Some(root) = holds.min_by_key(|root| root.as_os_str().len()) else { return };
         for parent in path.as_path().ancestors().skip(1).take_while(|parent| *parent != root) {
             raise(guards, Bytes::from(parent), Guard::Pin, "holds a protected path in its place");
         }
