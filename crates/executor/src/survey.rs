@@ -124,6 +124,20 @@ pub fn begin(needs: &Needs, workspace: Object, near: &Near) -> HostReport {
     }
 }
 
+/// Init sets the limit on core dumps to one byte, at which no handler is started. Nobody can raise one that is zero.
+fn fed_handler() -> Option<String> {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Core).maximum;
+    if hard != Some(0) {
+        return None;
+    }
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").ok()?;
+    pattern.starts_with('|').then(|| {
+        "your hard limit on core dumps is 0, at which a crash inside still feeds this host's handler of cores; \
+         raise it to 1 (`ulimit -Hc 1`, or `core` in limits.conf)"
+            .to_owned()
+    })
+}
+
 /// Everything else that the plan needs to know, looked at once.
 pub fn complete(needs: &Needs, mut report: HostReport, outlook: &Outlook) -> Result<HostReport, Refusal> {
     report.cwd = needs.cwd.as_ref().map(|cwd| real_cwd(cwd, &report.workspace)).transpose()?;
@@ -148,6 +162,7 @@ pub fn complete(needs: &Needs, mut report: HostReport, outlook: &Outlook) -> Res
             report.scratch.clone_from(&far.scratch);
             report.warnings.extend(far.warnings.iter().cloned());
             report.git_identity.clone_from(&far.git_identity);
+            report.warnings.extend(fed_handler());
             denials::denials(needs, &mut report)?;
             report.sockets = sockets::look_at(&needs.sockets, &written, report.caller.uid);
             if needs.registries {

@@ -1,4 +1,5 @@
-//! Sets the limit on core dumps, which the filter keeps; installs the system call filter and, where it traps calls, offers its listener: at once, or, by an init that waits for its
+//! Sets the limit on core dumps, which the filter keeps. Installs the system call filter and, where it traps calls, offers its
+//! listener: at once, or, by an init that waits for its
 //! order, together with the word that its walls stand. Nothing that it traps is called before the executor has taken that.
 
 use stockade_launch::NO_CORE;
@@ -10,7 +11,8 @@ pub(crate) fn apply(context: &mut Context) -> Result<(), Failure> {
     let launch = context.launch()?;
     let (resource, value) = NO_CORE;
     match set_rlimit(resource, value) {
-        // From here on the filter answers for this one, and nothing changes it any more. A caller whose own limit is zero can't raise it.
+        // From here on the filter answers for this one, and nothing changes it any more. One that was zero before us nobody can
+        // raise: the survey has told the person.
         Ok(()) | Err(Errno::PERM) => {}
         Err(errno) => return Err(errno.into()),
     }
