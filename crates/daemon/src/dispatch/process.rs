@@ -189,7 +189,13 @@ async fn until_it_stands_still(peer: &Peer) {
             // That is seen by others, who give it time to leave.
             Err(CallError::Closed) => return std::future::pending().await,
             // Whatever it says, it says something; and what we could not ask says nothing about it.
-            Ok(_) | Err(_) => unanswered = 0,
+            Ok(_)
+            | Err(
+                CallError::Answered(_)
+                | CallError::TooMany { .. }
+                | CallError::TooLong { .. }
+                | CallError::NotJson,
+            ) => unanswered = 0,
         }
     }
     error!("the executor does not say that it is there, and is started again");
