@@ -1,6 +1,6 @@
 //! The guest's base: one root file system image with the modules of every kernel, each kernel with
-//! its initrd, and the emulator if this machine's own is old. Made once, cached outside the tree, keyed by everything that goes into it, and never
-//! written again: guests run on a snapshot of it.
+//! its initrd, and the emulator if this machine's own is old. Made once, cached outside the tree, keyed by
+//! everything that goes into it, and never written again: guests run on a snapshot of it.
 
 use super::archive::{self, Mirror, PrivateApt};
 use super::emulator;
